@@ -1,0 +1,3 @@
+//! libdeepep: expert-parallel dispatch and combine behind a C ABI. ARCHITECTURE.md has the map.
+
+pub mod error;
