@@ -1,0 +1,21 @@
+//! The C ABI: the only exported symbols. Every function parses its pointers, calls the manager and turns the
+//! outcome into a status and a last-error text; nothing unwinds across it.
+
+mod buffer;
+mod comm;
+mod convert;
+mod enums;
+mod fence;
+mod handle;
+mod init;
+mod query;
+mod types;
+
+pub use crate::error::deep_ep_status_t;
+pub use buffer::*;
+pub use comm::*;
+pub use enums::*;
+pub use handle::*;
+pub use init::*;
+pub use query::*;
+pub use types::*;
