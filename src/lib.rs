@@ -2,3 +2,4 @@
 
 mod capi;
 pub mod error;
+pub mod plan;
