@@ -210,6 +210,12 @@ mod vector {
     }
 
     #[inline(always)]
+    unsafe fn eight<T: Lanes>(src: *const u8, index: usize, factor: __m256) -> __m256i {
+        // SAFETY: 8 elements from `index` lie in the row.
+        unsafe { e4m3_codes(_mm256_mul_ps(T::load_ordered(src.add(index * T::BYTES)), factor)) }
+    }
+
+    #[inline(always)]
     unsafe fn vector_encode<T: Lanes>(
         src: *const u8,
         first: usize,
@@ -220,12 +226,15 @@ mod vector {
         // SAFETY: steps of 32 elements up to `middle` lie in both rows.
         unsafe {
             let factor = _mm256_set1_ps(factor);
-            let eight = |index| e4m3_codes(_mm256_mul_ps(T::load_ordered(src.add(index * T::BYTES)), factor));
             // Packing works inside 128-bit halves; this undoes what it does to the groups of four.
             let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
             for index in (first..middle).step_by(STEP) {
-                let low = _mm256_packus_epi32(eight(index), eight(index + 8));
-                let high = _mm256_packus_epi32(eight(index + 16), eight(index + 24));
+                let low =
+                    _mm256_packus_epi32(eight::<T>(src, index, factor), eight::<T>(src, index + 8, factor));
+                let high = _mm256_packus_epi32(
+                    eight::<T>(src, index + 16, factor),
+                    eight::<T>(src, index + 24, factor),
+                );
                 let bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
                 _mm256_storeu_si256(codes.add(index).cast(), bytes);
             }

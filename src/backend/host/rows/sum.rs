@@ -141,38 +141,48 @@ mod vector {
     ) {
         // SAFETY: `at` and the `N` pieces behind it lie in every row.
         unsafe {
-            let piece = |row: *const u8, n: usize| T::load(row.add(at + n * 16 * T::BYTES));
             let mut sums = [[_mm256_setzero_ps(); 2]; N];
-            if let [Some(row), _] | [None, Some(row)] = bias {
-                for (n, sum) in sums.iter_mut().enumerate() {
-                    *sum = piece(row, n);
+            match bias {
+                [None, None] => {}
+                [Some(row), None] | [None, Some(row)] => {
+                    for (n, sum) in sums.iter_mut().enumerate() {
+                        *sum = T::load(row.add(at + n * 16 * T::BYTES));
+                    }
                 }
-            }
-            if let [Some(_), Some(row)] = bias {
-                for (n, sum) in sums.iter_mut().enumerate() {
-                    let x = piece(row, n);
-                    *sum = [_mm256_add_ps(sum[0], x[0]), _mm256_add_ps(sum[1], x[1])];
+                [Some(first), Some(second)] => {
+                    for (n, sum) in sums.iter_mut().enumerate() {
+                        *sum = T::load(first.add(at + n * 16 * T::BYTES));
+                    }
+                    add::<T, N>(&mut sums, second.add(at));
                 }
             }
             for term in terms {
                 match term.weight {
-                    None => {
-                        for (n, sum) in sums.iter_mut().enumerate() {
-                            let x = piece(term.row, n);
-                            *sum = [_mm256_add_ps(sum[0], x[0]), _mm256_add_ps(sum[1], x[1])];
-                        }
-                    }
+                    None => add::<T, N>(&mut sums, term.row.add(at)),
                     Some(weight) => {
                         let w = _mm256_set1_ps(weight);
                         for (n, sum) in sums.iter_mut().enumerate() {
-                            let x = piece(term.row, n);
-                            *sum = [_mm256_fmadd_ps(w, x[0], sum[0]), _mm256_fmadd_ps(w, x[1], sum[1])];
+                            let x = T::load(term.row.add(at + n * 16 * T::BYTES));
+                            sum[0] = _mm256_fmadd_ps(w, x[0], sum[0]);
+                            sum[1] = _mm256_fmadd_ps(w, x[1], sum[1]);
                         }
                     }
                 }
             }
-            for (n, sum) in sums.into_iter().enumerate() {
-                T::store::<STREAM>(out.add(at + n * 16 * T::BYTES), sum);
+            for (n, sum) in sums.iter().enumerate() {
+                T::store::<STREAM>(out.add(at + n * 16 * T::BYTES), *sum);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add<T: Lanes, const N: usize>(sums: &mut [[__m256; 2]; N], row: *const u8) {
+        // SAFETY: `N` pieces from `row` on lie in the row.
+        unsafe {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                let x = T::load(row.add(n * 16 * T::BYTES));
+                sum[0] = _mm256_add_ps(sum[0], x[0]);
+                sum[1] = _mm256_add_ps(sum[1], x[1]);
             }
         }
     }
