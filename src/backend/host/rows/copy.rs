@@ -27,7 +27,7 @@ impl Stream {
 }
 
 /// Bytes of the source that [`copy_row_to_many`] keeps in the first-level cache while all destinations get them.
-const PIECE: usize = 4096;
+const PIECE: usize = 8192;
 
 /// Copies one row.
 ///
@@ -93,33 +93,52 @@ mod vector {
     use std::arch::x86_64::*;
     use std::ptr;
 
-    /// Two cache lines a round: enough loads in flight, and lines are always written whole.
-    const ROUND: usize = 128;
     const LINE: usize = 64;
+    /// Bytes copied at a time: whole lines, so that no non-temporal store leaves one half written.
+    const ROUND: usize = 2 * LINE;
+    /// From this size on the two halves of a row are copied in step: with two places to read ahead of, the
+    /// prefetchers get more from memory.
+    const HALVES_FROM: usize = 2048;
 
     #[target_feature(enable = "avx2")]
     pub unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
-        // SAFETY: head, rounds and rest cover `bytes` without passing its end; the stores are aligned behind the
-        // head. A prefetch may name any address.
+        // SAFETY: head, rounds and rest cover `bytes` without passing its end; behind the head all rounds begin at
+        // a line.
         unsafe {
             // Part of a line at either end by ordinary stores: a non-temporal one would write less than a line.
             let head = dst.align_offset(LINE).min(bytes);
             ptr::copy_nonoverlapping(src, dst, head);
             let mut at = head;
+            if bytes >= HALVES_FROM {
+                let half = (bytes - head) / (2 * ROUND) * ROUND;
+                while at < head + half {
+                    round(src.add(at), dst.add(at));
+                    round(src.add(at + half), dst.add(at + half));
+                    at += ROUND;
+                }
+                at += half;
+            }
             while at + ROUND <= bytes {
-                let from = src.add(at);
-                let to = dst.add(at);
-                let a = _mm256_loadu_si256(from.cast());
-                let b = _mm256_loadu_si256(from.add(32).cast());
-                let c = _mm256_loadu_si256(from.add(64).cast());
-                let d = _mm256_loadu_si256(from.add(96).cast());
-                _mm256_stream_si256(to.cast(), a);
-                _mm256_stream_si256(to.add(32).cast(), b);
-                _mm256_stream_si256(to.add(64).cast(), c);
-                _mm256_stream_si256(to.add(96).cast(), d);
+                round(src.add(at), dst.add(at));
                 at += ROUND;
             }
             ptr::copy_nonoverlapping(src.add(at), dst.add(at), bytes - at);
+        }
+    }
+
+    /// Copies `ROUND` bytes; inlined where AVX2 is enabled.
+    #[inline(always)]
+    unsafe fn round(src: *const u8, dst: *mut u8) {
+        // SAFETY: the caller has checked the size and aligned `dst`.
+        unsafe {
+            let a = _mm256_loadu_si256(src.cast());
+            let b = _mm256_loadu_si256(src.add(32).cast());
+            let c = _mm256_loadu_si256(src.add(64).cast());
+            let d = _mm256_loadu_si256(src.add(96).cast());
+            _mm256_stream_si256(dst.cast(), a);
+            _mm256_stream_si256(dst.add(32).cast(), b);
+            _mm256_stream_si256(dst.add(64).cast(), c);
+            _mm256_stream_si256(dst.add(96).cast(), d);
         }
     }
 
