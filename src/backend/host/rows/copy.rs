@@ -2,6 +2,7 @@
 //! not the read of the destination that an ordinary store begins with.
 
 use std::ptr;
+use std::sync::OnceLock;
 
 /// How an operation writes its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +14,31 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Operations that write at least this much are taken not to fit in a cache until they are read.
-    pub const PAST_FROM: usize = 4 << 20;
-
-    /// The choice for an operation that writes `bytes` in all.
-    pub const fn for_bytes(bytes: usize) -> Stream {
-        if bytes >= Stream::PAST_FROM {
+    /// The choice for an operation that writes `bytes` in all; where ranks share a host, count those of all of them.
+    pub fn for_bytes(bytes: usize) -> Stream {
+        if bytes >= past_from() {
             Stream::Past
         } else {
             Stream::Cached
         }
     }
+}
+
+/// The size from which an operation's rows are taken to be gone from the caches before they are read: an eighth of
+/// the last-level cache, which others use too, and in which source and destination both take room. Measured from
+/// the writer's start to the reader's end, the two ways break even at 16 to 32 MB beside a cache of 260 MB.
+pub(super) fn past_from() -> usize {
+    static PAST_FROM: OnceLock<usize> = OnceLock::new();
+    *PAST_FROM.get_or_init(|| (last_level_cache() / 8).max(4 << 20))
+}
+
+/// Its size in bytes, 0 if unknown.
+fn last_level_cache() -> usize {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: sysconf has no preconditions.
+    return usize::try_from(unsafe { libc::sysconf(libc::_SC_LEVEL3_CACHE_SIZE) }).unwrap_or(0);
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    0
 }
 
 /// Bytes of the source that [`copy_row_to_many`] keeps in the first-level cache while all destinations get them.
