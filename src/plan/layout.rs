@@ -239,67 +239,6 @@ pub fn expert_rows_of(config: &Config, rank: usize) -> u64 {
     }
 }
 
-/// A handle's own memory: the routing it sent, the routing it received, and the small outputs that callers did not bring
-/// memory for. T tokens, K top-k, N received rows, M rows after expansion, L local experts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HandleMemory {
-    /// int32 [T][K] global ids, -1 for none.
-    pub ids: u64,
-    /// float [T][K].
-    pub weights: u64,
-    /// int32 [T][K] position of the token's row in the destination's window (packed), -1 for none.
-    pub positions: u64,
-    /// int32 [N][K] local ids of received rows.
-    pub recv_ids: u64,
-    /// float [N][K].
-    pub recv_weights: u64,
-    /// int64 [N].
-    pub recv_source: u64,
-    /// int32 [N][K] position of each expert row, -1 for none; by expert.
-    pub expert_rows: u64,
-    /// int32 [M], float [M], int64 [M]; by expert.
-    pub out_ids: u64,
-    pub out_weights: u64,
-    pub out_source: u64,
-    /// int32 [R], int32 [L], int64 [L + 1], int64 [2], int32 [L][R][2].
-    pub rank_counts: u64,
-    pub expert_counts: u64,
-    pub expert_offsets: u64,
-    pub true_rows: u64,
-    pub source_ranges: u64,
-    pub bytes: u64,
-}
-
-impl HandleMemory {
-    pub fn of(config: &Config, rank: usize) -> Result<HandleMemory> {
-        let (ranks, k, local) =
-            (config.num_ranks as u64, config.topk as u64, config.experts.of_rank(rank).len() as u64);
-        let (tokens, rows) = (config.max_tokens, config.max_recv_rows);
-        let expanded = expert_rows_of(config, rank);
-        let by_expert = u64::from(config.layout.by_expert());
-        let mut pieces = Pieces::new(WORD_BYTES);
-        let memory = HandleMemory {
-            ids: pieces.take(tokens * k, 4),
-            weights: pieces.take(tokens * k, 4),
-            positions: pieces.take(tokens * k, 4),
-            recv_ids: pieces.take(rows * k, 4),
-            recv_weights: pieces.take(rows * k, 4),
-            recv_source: pieces.take(rows, 8),
-            expert_rows: pieces.take(rows * k * by_expert, 4),
-            out_ids: pieces.take(expanded, 4),
-            out_weights: pieces.take(expanded, 4),
-            out_source: pieces.take(expanded, 8),
-            rank_counts: pieces.take(ranks, 4),
-            expert_counts: pieces.take(local, 4),
-            expert_offsets: pieces.take(local + 1, 8),
-            true_rows: pieces.take(2, 8),
-            source_ranges: pieces.take(local * ranks * 2 * by_expert, 4),
-            bytes: 0,
-        };
-        Ok(HandleMemory { bytes: pages(pieces.total()?)?, ..memory })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::config::RawConfig;

@@ -3,7 +3,7 @@
 //! The helpers are `inline(always)` and carry no target feature of their own: each is inlined into a function that
 //! does, and is only sound there. No closures around intrinsics: those can end up as calls, a hundred times slower. "With AVX2" below stands for AVX2, FMA and F16C.
 
-use super::convert::{E4M3_MAX, E4M3_NAN, FP32_NAN};
+use super::convert::FP32_NAN;
 use std::arch::x86_64::*;
 
 /// How 16 consecutive elements are held as two vectors of `f32`. The order inside is the type's own, so only
@@ -162,31 +162,25 @@ unsafe fn write<const STREAM: bool>(at: *mut u8, value: __m256i) {
     }
 }
 
-/// The E4M3 codes of 8 values, one in each 32-bit lane.
+/// The E4M3 codes of 8 values without their signs, one in each 32-bit lane. The values must be below 464, where
+/// saturation begins, and not NaN.
 ///
 /// # Safety
 /// With AVX2.
 #[inline(always)]
-pub unsafe fn e4m3_codes(value: __m256) -> __m256i {
+pub unsafe fn e4m3_magnitudes(value: __m256) -> __m256i {
     // SAFETY: register arithmetic only, inlined where AVX2 is enabled.
     unsafe {
-        let bits = _mm256_castps_si256(value);
-        let sign = _mm256_and_si256(_mm256_srli_epi32::<24>(bits), _mm256_set1_epi32(0x80));
+        // With E the exponent of the value, at least that of the smallest normal code: beside 2^(E+20) the last
+        // place of an f32 is 2^(E-3), that of the code, so the addition rounds. What it adds to the bits is the
+        // code's mantissa with its leading bit, which on a carry moves on to the next exponent by itself.
+        let exponent = _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(0x7F80_0000));
+        let exponent = _mm256_max_epi32(exponent, _mm256_set1_epi32((127 - 6) << 23));
+        let beside = _mm256_add_epi32(exponent, _mm256_set1_epi32(20 << 23));
         let abs = _mm256_and_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFF_FFFF)));
-        let abs = _mm256_min_ps(abs, _mm256_set1_ps(E4M3_MAX));
-        let abs_bits = _mm256_castps_si256(abs);
-
-        let last = _mm256_and_si256(_mm256_srli_epi32::<20>(abs_bits), _mm256_set1_epi32(1));
-        let bias = _mm256_set1_epi32(0x7_FFFF - ((127 - 7) << 23));
-        let normal = _mm256_srli_epi32::<20>(_mm256_add_epi32(abs_bits, _mm256_add_epi32(last, bias)));
-
-        let beside = _mm256_set1_ps(16384.0);
-        let subnormal = _mm256_castps_si256(_mm256_add_ps(abs, beside));
-        let subnormal = _mm256_sub_epi32(subnormal, _mm256_castps_si256(beside));
-
-        let is_normal = _mm256_cmpgt_epi32(abs_bits, _mm256_set1_epi32(((127 - 6) << 23) - 1));
-        let code = _mm256_or_si256(sign, _mm256_blendv_epi8(subnormal, normal, is_normal));
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value));
-        _mm256_blendv_epi8(code, _mm256_set1_epi32(E4M3_NAN as i32), nan)
+        let sum = _mm256_castps_si256(_mm256_add_ps(abs, _mm256_castsi256_ps(beside)));
+        let mantissa = _mm256_sub_epi32(sum, beside);
+        let exponent = _mm256_sub_epi32(_mm256_srli_epi32::<20>(exponent), _mm256_set1_epi32((127 - 6) << 3));
+        _mm256_add_epi32(mantissa, exponent)
     }
 }

@@ -158,7 +158,7 @@ unsafe fn encode(src: *const u8, ty: RowType, first: usize, end: usize, factor: 
 
 #[cfg(target_arch = "x86_64")]
 mod vector {
-    use super::super::avx2::{e4m3_codes, Lanes};
+    use super::super::avx2::{e4m3_magnitudes, Lanes};
     use super::{amax_bits, clear_unused, encode, RowType, Scale, ScaleKind, CAST_BLOCK, F32_INF};
     use std::arch::x86_64::*;
 
@@ -176,13 +176,18 @@ mod vector {
     ) {
         for (block, first) in (0..hidden).step_by(CAST_BLOCK).enumerate() {
             let end = hidden.min(first + CAST_BLOCK);
-            let middle = end - (end - first) % STEP;
+            let mut middle = end - (end - first) % STEP;
             // SAFETY: first..end lies in the row, block in the scales.
             unsafe {
-                let amax = vector_amax::<T>(src, first, middle).max(amax_bits(src, ty, middle, end));
-                let scale = Scale::new(kind, amax);
+                let mut amax = largest_bits::<T>(src, first, middle);
+                if amax >= F32_INF {
+                    // Infinities and NaN are rare enough for the scalar version.
+                    middle = first;
+                    amax = 0;
+                }
+                let scale = Scale::new(kind, amax.max(amax_bits(src, ty, middle, end)));
                 scale.store(scales, block);
-                vector_encode::<T>(src, first, middle, scale.factor, codes);
+                encode_finite::<T>(src, first, middle, scale.factor, codes);
                 encode(src, ty, middle, end, scale.factor, codes);
             }
         }
@@ -190,33 +195,33 @@ mod vector {
         unsafe { clear_unused(kind, hidden, scales) };
     }
 
+    /// The bits of the largest magnitude, infinities and NaN included.
     #[inline(always)]
-    unsafe fn vector_amax<T: Lanes>(src: *const u8, first: usize, middle: usize) -> u32 {
+    unsafe fn largest_bits<T: Lanes>(src: *const u8, first: usize, middle: usize) -> u32 {
         // SAFETY: steps of 16 elements up to `middle` lie in the row.
         unsafe {
-            let infinity = _mm256_set1_epi32(F32_INF as i32);
-            let mut amax = _mm256_setzero_si256();
-            for index in (first..middle).step_by(16) {
-                for value in T::load(src.add(index * T::BYTES)) {
-                    let abs = _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(0x7FFF_FFFF));
-                    let finite = _mm256_cmpgt_epi32(infinity, abs);
-                    amax = _mm256_max_epi32(amax, _mm256_and_si256(abs, finite));
+            let no_sign = _mm256_set1_epi32(0x7FFF_FFFF);
+            let mut largest = [_mm256_setzero_si256(); 2];
+            let mut index = first;
+            while index < middle {
+                let values = T::load(src.add(index * T::BYTES));
+                for (largest, value) in largest.iter_mut().zip(&values) {
+                    let abs = _mm256_and_si256(_mm256_castps_si256(*value), no_sign);
+                    *largest = _mm256_max_epi32(*largest, abs);
                 }
+                index += 16;
             }
-            let mut lanes = [0u32; 8];
-            _mm256_storeu_si256(lanes.as_mut_ptr().cast(), amax);
-            lanes.into_iter().fold(0, u32::max)
+            let eight = _mm256_max_epi32(largest[0], largest[1]);
+            let four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_max_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+            let one = _mm_max_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
+            _mm_cvtsi128_si32(one) as u32
         }
     }
 
+    /// Encodes finite values. None comes near saturation: the largest is 448, but for two roundings of the product.
     #[inline(always)]
-    unsafe fn eight<T: Lanes>(src: *const u8, index: usize, factor: __m256) -> __m256i {
-        // SAFETY: 8 elements from `index` lie in the row.
-        unsafe { e4m3_codes(_mm256_mul_ps(T::load_ordered(src.add(index * T::BYTES)), factor)) }
-    }
-
-    #[inline(always)]
-    unsafe fn vector_encode<T: Lanes>(
+    unsafe fn encode_finite<T: Lanes>(
         src: *const u8,
         first: usize,
         middle: usize,
@@ -228,16 +233,31 @@ mod vector {
             let factor = _mm256_set1_ps(factor);
             // Packing works inside 128-bit halves; this undoes what it does to the groups of four.
             let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-            for index in (first..middle).step_by(STEP) {
-                let low =
-                    _mm256_packus_epi32(eight::<T>(src, index, factor), eight::<T>(src, index + 8, factor));
-                let high = _mm256_packus_epi32(
-                    eight::<T>(src, index + 16, factor),
-                    eight::<T>(src, index + 24, factor),
-                );
-                let bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
-                _mm256_storeu_si256(codes.add(index).cast(), bytes);
+            let sign = _mm256_set1_epi8(i8::MIN);
+            let mut index = first;
+            while index < middle {
+                let mut signs = [_mm256_setzero_si256(); 4];
+                let mut magnitudes = signs;
+                for n in 0..4 {
+                    let x = T::load_ordered(src.add((index + 8 * n) * T::BYTES));
+                    signs[n] = _mm256_castps_si256(x);
+                    magnitudes[n] = e4m3_magnitudes(_mm256_mul_ps(x, factor));
+                }
+                // Saturation keeps the sign, and magnitudes are too small for it.
+                let bytes = _mm256_or_si256(_mm256_and_si256(pack(&signs), sign), pack(&magnitudes));
+                _mm256_storeu_si256(codes.add(index).cast(), _mm256_permutevar8x32_epi32(bytes, order));
+                index += STEP;
             }
+        }
+    }
+
+    /// Narrows 32 numbers to bytes, saturating; inlined where AVX2 is enabled.
+    #[inline(always)]
+    unsafe fn pack(words: &[__m256i; 4]) -> __m256i {
+        // SAFETY: register arithmetic only.
+        unsafe {
+            let low = _mm256_packs_epi32(words[0], words[1]);
+            _mm256_packs_epi16(low, _mm256_packs_epi32(words[2], words[3]))
         }
     }
 }

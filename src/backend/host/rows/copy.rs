@@ -2,6 +2,7 @@
 //! not the read of the destination that an ordinary store begins with.
 
 use std::ptr;
+use std::sync::OnceLock;
 
 /// How an operation writes its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +14,9 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Operations that write at least this much are taken not to fit in a cache until they are read.
-    pub const PAST_FROM: usize = 4 << 20;
-
-    /// The choice for an operation that writes `bytes` in all.
-    pub const fn for_bytes(bytes: usize) -> Stream {
-        if bytes >= Stream::PAST_FROM {
+    /// The choice for an operation that writes `bytes` in all; where ranks share a host, count those of all of them.
+    pub fn for_bytes(bytes: usize) -> Stream {
+        if bytes >= past_from() {
             Stream::Past
         } else {
             Stream::Cached
@@ -26,8 +24,25 @@ impl Stream {
     }
 }
 
+/// The size from which an operation's rows are taken to be gone from the caches before they are read: an eighth of
+/// the last-level cache, which others use too, and in which source and destination both take room. Measured from
+/// the writer's start to the reader's end, the two ways break even at 16 to 32 MB beside a cache of 260 MB.
+pub(super) fn past_from() -> usize {
+    static PAST_FROM: OnceLock<usize> = OnceLock::new();
+    *PAST_FROM.get_or_init(|| (last_level_cache() / 8).max(4 << 20))
+}
+
+/// Its size in bytes, 0 if unknown.
+fn last_level_cache() -> usize {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: sysconf has no preconditions.
+    return usize::try_from(unsafe { libc::sysconf(libc::_SC_LEVEL3_CACHE_SIZE) }).unwrap_or(0);
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    0
+}
+
 /// Bytes of the source that [`copy_row_to_many`] keeps in the first-level cache while all destinations get them.
-const PIECE: usize = 4096;
+const PIECE: usize = 8192;
 
 /// Copies one row.
 ///
@@ -93,33 +108,52 @@ mod vector {
     use std::arch::x86_64::*;
     use std::ptr;
 
-    /// Two cache lines a round: enough loads in flight, and lines are always written whole.
-    const ROUND: usize = 128;
     const LINE: usize = 64;
+    /// Bytes copied at a time: whole lines, so that no non-temporal store leaves one half written.
+    const ROUND: usize = 2 * LINE;
+    /// From this size on the two halves of a row are copied in step: with two places to read ahead of, the
+    /// prefetchers get more from memory.
+    const HALVES_FROM: usize = 2048;
 
     #[target_feature(enable = "avx2")]
     pub unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
-        // SAFETY: head, rounds and rest cover `bytes` without passing its end; the stores are aligned behind the
-        // head. A prefetch may name any address.
+        // SAFETY: head, rounds and rest cover `bytes` without passing its end; behind the head all rounds begin at
+        // a line.
         unsafe {
             // Part of a line at either end by ordinary stores: a non-temporal one would write less than a line.
             let head = dst.align_offset(LINE).min(bytes);
             ptr::copy_nonoverlapping(src, dst, head);
             let mut at = head;
+            if bytes >= HALVES_FROM {
+                let half = (bytes - head) / (2 * ROUND) * ROUND;
+                while at < head + half {
+                    round(src.add(at), dst.add(at));
+                    round(src.add(at + half), dst.add(at + half));
+                    at += ROUND;
+                }
+                at += half;
+            }
             while at + ROUND <= bytes {
-                let from = src.add(at);
-                let to = dst.add(at);
-                let a = _mm256_loadu_si256(from.cast());
-                let b = _mm256_loadu_si256(from.add(32).cast());
-                let c = _mm256_loadu_si256(from.add(64).cast());
-                let d = _mm256_loadu_si256(from.add(96).cast());
-                _mm256_stream_si256(to.cast(), a);
-                _mm256_stream_si256(to.add(32).cast(), b);
-                _mm256_stream_si256(to.add(64).cast(), c);
-                _mm256_stream_si256(to.add(96).cast(), d);
+                round(src.add(at), dst.add(at));
                 at += ROUND;
             }
             ptr::copy_nonoverlapping(src.add(at), dst.add(at), bytes - at);
+        }
+    }
+
+    /// Copies `ROUND` bytes; inlined where AVX2 is enabled.
+    #[inline(always)]
+    unsafe fn round(src: *const u8, dst: *mut u8) {
+        // SAFETY: the caller has checked the size and aligned `dst`.
+        unsafe {
+            let a = _mm256_loadu_si256(src.cast());
+            let b = _mm256_loadu_si256(src.add(32).cast());
+            let c = _mm256_loadu_si256(src.add(64).cast());
+            let d = _mm256_loadu_si256(src.add(96).cast());
+            _mm256_stream_si256(dst.cast(), a);
+            _mm256_stream_si256(dst.add(32).cast(), b);
+            _mm256_stream_si256(dst.add(64).cast(), c);
+            _mm256_stream_si256(dst.add(96).cast(), d);
         }
     }
 

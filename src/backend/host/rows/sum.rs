@@ -91,6 +91,7 @@ mod vector {
         out: *mut u8,
         stream: Stream,
     ) {
+        debug_assert!(out.addr() % 16 == 0 && hidden * T::BYTES % 16 == 0);
         // SAFETY: the ranges lie in the row. Streaming stores need 32-byte alignment: rows are 16-byte aligned, so
         // at most one 16-byte piece lies before it, and all steps are multiples of 32 bytes.
         unsafe {
@@ -119,6 +120,17 @@ mod vector {
         let mut index = first;
         // SAFETY: every step ends within the row.
         unsafe {
+            // With few rows the two halves go in step: the more places there are to read ahead of, the more the
+            // prefetchers get from memory.
+            if terms.len() <= 2 && hidden >= 1024 {
+                let half = (hidden - first) / 128 * 64;
+                while index < first + half {
+                    step::<T, 4, STREAM>(terms, bias, index * T::BYTES, out);
+                    step::<T, 4, STREAM>(terms, bias, (index + half) * T::BYTES, out);
+                    index += 64;
+                }
+                index += half;
+            }
             while index + 64 <= hidden {
                 step::<T, 4, STREAM>(terms, bias, index * T::BYTES, out);
                 index += 64;

@@ -173,6 +173,16 @@ fn the_largest_value_gets_the_largest_code() {
 }
 
 #[test]
+fn exponents_turn_at_the_right_value() {
+    for power in [-20, -3, 0, 1, 60] {
+        let turn = 448.0 * 2f32.powi(power);
+        for bits in turn.to_bits() - 4..=turn.to_bits() + 4 {
+            check(&[f32::from_bits(bits).to_le_bytes(); 8].concat(), RowType::Fp32);
+        }
+    }
+}
+
+#[test]
 fn zeros_have_a_usable_scale() {
     for kind in KINDS {
         let got = cast_f32(&[0.0; 256], kind);

@@ -1,3 +1,4 @@
+use super::super::copy::past_from;
 use super::super::{copy_fence, copy_row, copy_row_to_many, zero_row, Stream};
 use super::{Random, Row};
 
@@ -60,7 +61,9 @@ fn zeroes_all_bytes_and_no_others() {
 
 #[test]
 fn streams_from_the_threshold_on() {
+    let limit = past_from();
+    assert!(limit >= 4 << 20);
     assert_eq!(Stream::for_bytes(0), Stream::Cached);
-    assert_eq!(Stream::for_bytes(Stream::PAST_FROM - 1), Stream::Cached);
-    assert_eq!(Stream::for_bytes(Stream::PAST_FROM), Stream::Past);
+    assert_eq!(Stream::for_bytes(limit - 1), Stream::Cached);
+    assert_eq!(Stream::for_bytes(limit), Stream::Past);
 }

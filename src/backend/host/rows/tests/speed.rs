@@ -10,7 +10,7 @@ use std::time::Instant;
 const HIDDEN: usize = 7168;
 const ROW: usize = HIDDEN * 2;
 const ROWS: usize = 20_000; // 287 MB per array
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 11;
 
 /// One array per thread and role, by address so that threads may share it.
 #[derive(Clone, Copy)]
@@ -36,26 +36,27 @@ impl Array {
     }
 }
 
-/// The best rate in GB/s of `threads` threads that do `work` at once on a share of the rows each.
-fn rate(threads: usize, bytes: usize, work: &(dyn Fn(usize, usize) + Sync)) -> f64 {
-    let mut best = f64::MAX;
-    for _ in 0..ROUNDS {
-        let barrier = Barrier::new(threads + 1);
-        let start = std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    barrier.wait();
-                    work(ROWS * thread / threads, ROWS * (thread + 1) / threads);
-                    copy_fence();
-                });
-            }
-            barrier.wait();
-            Instant::now()
-        });
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    bytes as f64 / best / 1e9
+/// Seconds that `threads` threads take to do `work` at once, on a share of the rows each.
+fn seconds(threads: usize, work: &(dyn Fn(usize, usize) + Sync)) -> f64 {
+    let barrier = Barrier::new(threads + 1);
+    let start = std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                barrier.wait();
+                work(ROWS * thread / threads, ROWS * (thread + 1) / threads);
+                copy_fence();
+            });
+        }
+        barrier.wait();
+        Instant::now()
+    });
+    start.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// A fixed scattered order of the rows.
@@ -132,6 +133,15 @@ fn rows_speed() {
                 unsafe { zero_row(b.row(i), ROW, Stream::Past) };
             })),
         ),
+        (
+            "read only",
+            once,
+            each(Box::new(move |i| {
+                // SAFETY: as above.
+                let words = unsafe { std::slice::from_raw_parts(a.row(scattered(i)).cast::<u64>(), ROW / 8) };
+                std::hint::black_box(words.iter().fold(0, |sum, word| sum ^ word));
+            })),
+        ),
         ("sum, 1 term", 2 * once, each(Box::new(move |i| sum(&[a], None, i, Stream::Past)))),
         ("sum, 2 terms", 3 * once, each(Box::new(move |i| sum(&[a, b], None, i, Stream::Past)))),
         ("sum, 3 terms", 4 * once, each(Box::new(move |i| sum(&[a, b, c], None, i, Stream::Past)))),
@@ -148,14 +158,19 @@ fn rows_speed() {
             })),
         ),
     ];
+    // All kinds of work in turn, so that a disturbance falls on all alike.
     for threads in [1, 2] {
-        let mut base = 0.0;
-        for (name, bytes, work) in &works {
-            let rate = rate(threads, *bytes, work.as_ref());
-            if base == 0.0 {
-                base = rate;
+        let mut rates = vec![Vec::new(); works.len()];
+        for _ in 0..ROUNDS {
+            for ((_, bytes, work), rates) in works.iter().zip(&mut rates) {
+                rates.push(*bytes as f64 / seconds(threads, work.as_ref()) / 1e9);
             }
-            println!("{threads} thread(s)  {name:22} {rate:7.2} GB/s  {:.2} of memcpy", rate / base);
+        }
+        for ((name, _, _), of_work) in works.iter().zip(&rates) {
+            let best = of_work.iter().copied().fold(0.0, f64::max);
+            let ratio = median(of_work.iter().zip(&rates[0]).map(|(rate, memcpy)| rate / memcpy).collect());
+            let rate = median(of_work.clone());
+            println!("{threads} thread(s)  {name:20} median {rate:6.1}, best {best:6.1} GB/s, {ratio:.2} of memcpy");
         }
     }
 }
