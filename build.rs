@@ -16,4 +16,5 @@ fn main() {
         .generate()
         .expect("src/capi can be turned into a header")
         .write_to_file(out.join("deep_ep.h"));
+    println!("cargo:rustc-env=DEEPEP_GENERATED_HEADER={}", out.join("deep_ep.h").display());
 }
