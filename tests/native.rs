@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail by panicking
 
 #[path = "native/c_header.rs"]
+#[allow(dead_code)] // comments are read by tests/header.rs
 mod c_header;
 #[path = "native/checkers.rs"]
 mod checkers;
