@@ -269,5 +269,4 @@ class Counts(NamedTuple):
 
     expert_counts: tuple[int, ...]
     rows: int
-
     """Rows present (by rank), or the end of the last expert (PACKED_BY_EXPERT)."""
