@@ -22,6 +22,19 @@ pub enum Phase {
 
 pub const PHASES: usize = 4;
 
+impl Phase {
+    pub const ALL: [Phase; PHASES] = [Phase::Enter, Phase::Counts, Phase::Data, Phase::Read];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Enter => "entry",
+            Phase::Counts => "counts",
+            Phase::Data => "data",
+            Phase::Read => "read",
+        }
+    }
+}
+
 /// The operation part of a fingerprint.
 #[repr(u16)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,6 +45,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operation::Dispatch => "dispatch",
+            Operation::Combine => "combine",
+            Operation::Barrier => "barrier",
+        }
+    }
+
     /// The operation of a fingerprint; `None` for a word that no rank of this library writes.
     pub const fn of(fingerprint: u16) -> Option<Operation> {
         match fingerprint >> HASH_BITS {
