@@ -288,7 +288,7 @@ def _from_interface(source: Any, found: dict[str, Any], device: tuple[int, int],
     if found.get("mask") is not None:
         raise invalid(f"{what}: masked arrays are not supported")
     name = f"{_KINDS.get(kind, kind)}{8 * itemsize}"
-    if kind == "V":  # bf16 and fp8 arrays say their name in another place
+    if kind in "Vf":  # bf16 and fp8 arrays say their name in another place
         name = getattr(getattr(source, "dtype", None), "name", name)
     if found.get("data") is None:
         raise invalid(f"{what}: the array interface has no address")
