@@ -48,7 +48,7 @@ def test_dlpack_in_reads_the_read_only_flag() -> None:
     source = np.zeros((2, 4), np.float32)
     source.flags.writeable = False
     assert as_tensor(Producer(source)).readonly
-    with pytest.raises(deepep.CallerError, match="BufferError|readonly|read-only"):
+    with pytest.raises(deepep.CallerError, match="x: Producer cannot be read"):
         as_tensor(Producer(source, old=True), what="x")
 
 
