@@ -266,7 +266,7 @@ def combine(
     return np.array(result, outputs[0].dtype).reshape(len(group.ids[rank]), hidden)
 
 
-def _parts(group, rank, t, where, outputs, dtype, exact, weights, row_weights):  # type: ignore[no-untyped-def]
+def _parts(group, rank, t, where, outputs, dtype, exact, weights, row_weights):
     """(weight or None, row) in the order of the sum on the token's rank."""
     by_expert = group.layout in (PACKED_BY_EXPERT, SLOTTED_BY_EXPERT)
     zero = np.zeros(outputs[0].shape[-1], np.float32)

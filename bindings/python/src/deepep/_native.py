@@ -16,7 +16,6 @@ from collections import deque
 from typing import Any, Optional
 
 from . import _dlpack
-from ._abi import DType
 from ._lib import lib
 from ._tensor import Tensor
 from .errors import invalid_state
@@ -150,8 +149,6 @@ class Lease:
             raise invalid_state(f"this memory was given back to the library by {self._ended}")
         self._handle.pointer  # noqa: B018  (raises when handle or buffer is closed)
 
-    def tensor(self, data: int, shape: tuple[int, ...], dtype: DType, strides: Optional[tuple[int, ...]]) -> Tensor:
-        """A view of the memory, which stays mapped as long as the view lives."""
-        view = Tensor(data, shape, dtype, strides, owner=self)
+    def track(self, view: Tensor) -> None:
+        """The memory stays mapped as long as the view lives. Called by every tensor that has this owner."""
         self._core.views.add(view)
-        return view

@@ -85,6 +85,8 @@ class Tensor:
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
         if self.strides is None:
             object.__setattr__(self, "strides", dense_strides(self.shape, DType(self.dtype).itemsize))
+        if hasattr(self.owner, "track"):
+            self.owner.track(self)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -107,9 +109,6 @@ class Tensor:
         """Raises CallerError when this is library memory that has been given back."""
         if hasattr(self.owner, "require"):
             self.owner.require()
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

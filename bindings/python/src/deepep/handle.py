@@ -236,7 +236,7 @@ class Handle:
         else:
             shape, strides = (self._num_rows, hidden), (row_stride, item)
         lease = Lease(core, core.buffer)
-        view = lease.tensor(rows.data, shape, DType(rows.dtype), strides)
+        view = Tensor(rows.data, shape, DType(rows.dtype), strides, owner=lease)
         self._input = lease, view
         return view
 
@@ -333,6 +333,7 @@ class Handle:
             if self._input is None:
                 raise invalid_state("combine without x needs combine_input first")
             rows = self._input[1]
+            struct.x.dtype = rows.dtype
         else:
             rows = host_tensor(x, "x")
             fill_rows(struct.x, rows, "x", self._geometry.slabs)
@@ -413,7 +414,8 @@ class Handle:
         core = self._core
         if core is None:
             return
-        if core.has_views() and self._sent is None and core.buffer.record.pointer is not None:
+        unreceived = core.record.ordered and (self._sent or self._combining)
+        if core.has_views() and not unreceived and core.buffer.record.pointer is not None:
             if core.record.ordered:
                 lib().deep_ep_handle_release(core.record.pointer, 0)  # its status would be the buffer's, already told
         else:

@@ -172,7 +172,7 @@ class Dispatched:
         shape = (*self._geometry.rows_shape(rows), self.hidden)
         row_stride = x.row_stride or self.hidden * item
         strides = (row_stride, item) if self.num_rows is not None else (x.slot_stride, row_stride, item)
-        return self._rows_lease.tensor(x.data, shape, self.dtype, strides)
+        return Tensor(x.data, shape, self.dtype, strides, owner=self._rows_lease)
 
     @cached_property
     def scales(self) -> Optional[Tensor]:
@@ -191,7 +191,7 @@ class Dispatched:
         else:
             inner = (scales.row_stride or item, scales.col_stride)
         strides = inner if self.num_rows is not None else (scales.slot_stride, *inner)
-        return self._rows_lease.tensor(scales.data, shape, dtype, strides)
+        return Tensor(scales.data, shape, dtype, strides, owner=self._rows_lease)
 
     def _scales_per_row(self) -> int:
         block = self._out.scales.block or 128
@@ -246,7 +246,7 @@ class Dispatched:
             return self._present(given) if name in _PER_ROW else given
         rows = int(self._out.x.rows) if self.num_rows is None else self.num_rows
         dtype, shape = self._geometry.sides(rows)[name]
-        return self._side_lease.tensor(getattr(self._out, name) or 0, shape, dtype, None)
+        return Tensor(getattr(self._out, name) or 0, shape, dtype, owner=self._side_lease)
 
     def _present(self, tensor: Tensor) -> Tensor:
         """Packed layouts: the rows that are present of what the caller gave."""
