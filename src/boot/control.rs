@@ -105,6 +105,16 @@ impl Control {
     /// Looks for publication `number` and appends its chunk to `into`; `taken` bytes of the payload are there
     /// already.
     pub fn look(&self, number: u64, taken: u64, into: &mut Vec<u8>) -> Look {
+        let mut look = self.scan(number, taken, into);
+        if matches!(look, Look::Gone) {
+            // Both may have been published while the scan went from one slot to the other. Having seen the
+            // newer one, a second scan sees the older too, unless it is really gone.
+            look = self.scan(number, taken, into);
+        }
+        look
+    }
+
+    fn scan(&self, number: u64, taken: u64, into: &mut Vec<u8>) -> Look {
         let mut newest = 0;
         for slot in &self.page().slots {
             let found = slot.number.load(Ordering::Acquire);

@@ -61,7 +61,8 @@ impl Group {
         Self::join_from(rank, num_ranks, id, timeout, Host::current(), PROTOCOL)
     }
 
-    fn join_from(
+    /// As `join`, with the host and the protocol version of the caller's choice.
+    pub(super) fn join_from(
         rank: u32,
         num_ranks: u32,
         id: &UniqueId,
@@ -101,12 +102,12 @@ impl Group {
         }
         // Also a rank that cannot take part must make the call, or the others hang in it.
         let ready = Candidate::new(rank, num_ranks, host, PROTOCOL).and_then(|it| Ok((it, mac::random()?)));
-        let mut mine = wire::encode_outcome(&ready);
+        let short = |error: &Error| Error::new(error.status, super::cut(&error.text, BLOB_TEXT));
+        let mut mine = wire::encode_outcome(&ready.as_ref().map_err(short));
         if let Ok((candidate, secret)) = &ready {
             mine.extend_from_slice(secret);
             mine.extend_from_slice(&candidate.hello.encode());
         }
-        mine.truncate(BLOB_BYTES - 4);
         mine.resize(BLOB_BYTES - 4, 0);
         let mut blob = BLOB_MAGIC.to_le_bytes().to_vec();
         blob.append(&mut mine);
@@ -244,6 +245,7 @@ impl Group {
 
 /// Blobs have one size on every rank: magic, outcome, then secret and hello, then zeroes.
 const BLOB_BYTES: usize = 256;
+const BLOB_TEXT: usize = 200;
 const BLOB_MAGIC: u32 = 0x3162_4564;
 
 fn read_blob(peer: u32, blob: &[u8]) -> Result<([u8; 16], Hello)> {
@@ -255,7 +257,6 @@ fn read_blob(peer: u32, blob: &[u8]) -> Result<([u8; 16], Hello)> {
     if from.u32() != Some(BLOB_MAGIC) {
         return Err(foreign());
     }
-    // A long error text was cut with its blob.
     wire::decode_outcome(&mut from).unwrap_or_else(|| Err(foreign())).map_err(|error| {
         Error::about(error.status, vec![peer], format_args!("rank {peer} could not join: {}", error.text))
     })?;

@@ -7,6 +7,8 @@
 
 mod client;
 mod control;
+#[cfg(test)]
+mod exchange_tests;
 mod gather;
 mod group;
 mod host;
@@ -16,6 +18,8 @@ mod mailbox;
 mod server;
 mod share;
 mod sock;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use gather::MAX_GATHER_BYTES;
@@ -48,7 +52,7 @@ fn cut(text: &str, bytes: usize) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
+mod text_tests {
     use super::*;
 
     #[test]

@@ -11,9 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where the ranks of one process hand objects to each other: per rank the number of the call and the object.
+/// The number of the call and the object that its rank shares in it.
+type Shared = (u64, Arc<dyn Any + Send + Sync>);
+
+/// Where the ranks of one process hand objects to each other, a place for each.
 pub(super) struct Table {
-    places: Vec<Mutex<Option<(u64, Arc<dyn Any + Send + Sync>)>>>,
+    places: Vec<Mutex<Option<Shared>>>,
 }
 
 impl Table {
@@ -21,7 +24,7 @@ impl Table {
         Table { places: (0..num_ranks).map(|_| Mutex::new(None)).collect() }
     }
 
-    fn put(&self, rank: usize, content: Option<(u64, Arc<dyn Any + Send + Sync>)>) {
+    fn put(&self, rank: usize, content: Option<Shared>) {
         let mut place = self.places[rank].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let old = std::mem::replace(&mut *place, content);
         drop(place);

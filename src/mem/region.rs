@@ -169,25 +169,27 @@ fn memory_limit() -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn bytes(region: &Region) -> &mut [u8] {
-        // SAFETY: the tests below use one such slice at a time.
-        unsafe { std::slice::from_raw_parts_mut(region.as_ptr(), region.len()) }
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    fn bytes(region: &Region) -> &[AtomicU8] {
+        // SAFETY: mapped as long as the region lives, and used as atomic bytes only.
+        unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), region.len()) }
     }
 
     #[test]
     fn two_mappings_show_the_same_zeroed_bytes() {
         let mine = Region::create(5000).unwrap();
         assert_eq!(mine.len(), 8192);
-        assert!(bytes(&mine).iter().all(|byte| *byte == 0));
+        assert!(bytes(&mine).iter().all(|byte| byte.load(Relaxed) == 0));
         let fd = mine.fd().unwrap();
         mine.close_fd();
         assert_eq!(mine.fd().unwrap_err().status, Status::DEEP_EP_INVALID_STATE);
         let theirs = Region::map(fd.as_fd(), 5000).unwrap();
         drop(fd);
-        bytes(&mine)[8191] = 7;
-        assert_eq!(bytes(&theirs)[8191], 7);
+        bytes(&mine)[8191].store(7, Relaxed);
+        assert_eq!(bytes(&theirs)[8191].load(Relaxed), 7);
         drop(mine);
-        assert_eq!(bytes(&theirs)[8191], 7);
+        assert_eq!(bytes(&theirs)[8191].load(Relaxed), 7);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::dtype::ROW_ALIGN;
 use super::experts::Experts;
-use super::windows::{window_counts, SyncMode};
 use super::round_up;
+use super::windows::{window_counts, SyncMode};
 use crate::error::{Error, Result, Status};
 
 pub const MAX_RANKS: usize = 1024;
@@ -100,8 +100,9 @@ impl Config {
         within("max_tokens", raw.max_tokens, 1, i64::from(i32::MAX))?;
         within("num_experts", raw.num_experts.into(), 1, 1 << 20)?;
         let most_topk = i64::from(MAX_TOPK.min(raw.num_experts));
-        within("num_topk", raw.num_topk.into(), 1, most_topk)
-            .map_err(|e| Error::invalid_argument(format_args!("{e} (at most 32 and num_experts = {})", raw.num_experts)))?;
+        within("num_topk", raw.num_topk.into(), 1, most_topk).map_err(|e| {
+            Error::invalid_argument(format_args!("{e} (at most 32 and num_experts = {})", raw.num_experts))
+        })?;
         row_bytes("max_row_bytes", raw.max_row_bytes)?;
         within("max_scale_bytes", raw.max_scale_bytes, 0, 1 << 30)?;
         if raw.max_combine_row_bytes != 0 {
@@ -113,7 +114,10 @@ impl Config {
         host_has_none("num_sms", raw.num_sms)?;
         host_has_none("num_stages", raw.num_stages)?;
         if raw.flags & !(FLAG_REFUSE_BAD_IDS | FLAG_TRACE) != 0 {
-            return Err(Error::invalid_argument(format_args!("flags is {:#x}; known are 1 and 2", raw.flags)));
+            return Err(Error::invalid_argument(format_args!(
+                "flags is {:#x}; known are 1 and 2",
+                raw.flags
+            )));
         }
         let experts = match expert_rank {
             Some(map) => Experts::mapped(map, num_ranks)?,
@@ -134,7 +138,13 @@ impl Config {
             sync,
             max_tokens: raw.max_tokens as u64,
             max_recv_rows,
-            max_expert_rows: expert_rows(&raw, layout, max_recv_rows, alignment, experts.most_local() as u64)?,
+            max_expert_rows: expert_rows(
+                &raw,
+                layout,
+                max_recv_rows,
+                alignment,
+                experts.most_local() as u64,
+            )?,
             max_row_bytes: raw.max_row_bytes as u64,
             max_scale_bytes: round_up(raw.max_scale_bytes as u64, ROW_ALIGN),
             max_combine_row_bytes: if raw.max_combine_row_bytes == 0 {

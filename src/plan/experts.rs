@@ -68,9 +68,12 @@ impl Experts {
 
     /// A number that differs when the assignment differs, for comparing it across ranks (FNV-1a).
     pub fn digest(&self) -> u64 {
-        self.homes.iter().flat_map(|home| home.rank.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        self.homes
+            .iter()
+            .flat_map(|home| home.rank.to_le_bytes())
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            })
     }
 }
 

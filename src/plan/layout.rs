@@ -1,10 +1,10 @@
 //! Where everything lies: offsets in the symmetric region, in local areas and in a handle's memory. The same numbers on
 //! every rank and for every backend, and the exact sizes that `deep_ep_buffer_size` tells.
 
-use super::config::Config;
+use super::config::{Config, Layout};
 use super::round_up;
-use super::words::{turns, PHASES};
 use super::windows::count_regions;
+use super::words::{turns, PHASES};
 use crate::error::{Error, Result, Status};
 
 /// Sections of a region begin at multiples of this, so that no two share a page.
@@ -189,8 +189,8 @@ fn pages(bytes: u64) -> Result<u64> {
     pieces.total()
 }
 
-/// Local areas of by-expert layouts: one for received rows per dispatch window, one for combine inputs per combine
-/// window. All zero by rank.
+/// Local areas: by expert one for received rows per dispatch window; one for combine inputs per combine window, except
+/// packed by rank, where the caller writes into the window that peers pull from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Areas {
     pub received: u64,
@@ -203,16 +203,20 @@ pub struct Areas {
 
 impl Areas {
     pub fn of(config: &Config, rank: usize) -> Result<Areas> {
-        if !config.layout.by_expert() {
-            return Ok(Areas::default());
-        }
-        let rows = expert_rows_of(config, rank);
+        let (rows, combine_rows) = match config.layout {
+            Layout::PackedByRank => return Ok(Areas::default()),
+            Layout::SlottedByRank => (0, config.max_recv_rows),
+            _ => (expert_rows_of(config, rank), expert_rows_of(config, rank)),
+        };
         let mut area = Pieces::new(PAGE);
         area.take(rows, config.max_row_bytes);
         let scales = area.total()?;
         // Column-major scales have columns of rows rounded up to 4, in every slab.
-        area.take(rows + 4 * config.experts.of_rank(rank).len() as u64 + 4, config.max_scale_bytes);
-        let (received, combine) = (area.total()?, pages(rows * config.max_combine_row_bytes)?);
+        let slack = if rows == 0 { 0 } else { 4 * config.experts.of_rank(rank).len() as u64 + 4 };
+        area.take(rows + slack, config.max_scale_bytes);
+        let mut inputs = Pieces::new(PAGE);
+        inputs.take(combine_rows, config.max_combine_row_bytes);
+        let (received, combine) = (area.total()?, inputs.total()?);
         let dispatch_windows = config.dispatch_windows as u64;
         let mut all = Pieces::new(PAGE);
         all.take(dispatch_windows, received);
@@ -232,9 +236,7 @@ impl Areas {
 /// Rows after expansion on one rank: its own slabs (slotted), the common capacity (packed).
 pub fn expert_rows_of(config: &Config, rank: usize) -> u64 {
     match config.layout {
-        super::config::Layout::SlottedByExpert => {
-            config.max_recv_rows * config.experts.of_rank(rank).len() as u64
-        }
+        Layout::SlottedByExpert => config.max_recv_rows * config.experts.of_rank(rank).len() as u64,
         _ => config.max_expert_rows,
     }
 }

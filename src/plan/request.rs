@@ -142,7 +142,8 @@ fn tokens(num_tokens: i64, config: &Config) -> Result<()> {
 }
 
 fn dispatch_shape(request: &DispatchRequest, config: &Config) -> Result<DispatchShape> {
-    let source = request.x.dtype.ok_or_else(|| Error::invalid_argument("x.dtype is 0; say what the rows are"))?;
+    let source =
+        request.x.dtype.ok_or_else(|| Error::invalid_argument("x.dtype is 0; say what the rows are"))?;
     let dtype = request.wire_dtype.unwrap_or(source);
     let cast_from = if dtype == source { None } else { Some(source) };
     if cast_from.is_some() && !(dtype == Dtype::Fp8 && source.is_float()) {
@@ -152,7 +153,8 @@ fn dispatch_shape(request: &DispatchRequest, config: &Config) -> Result<Dispatch
             source.name()
         )));
     }
-    let (scale, block) = if cast_from.is_some() { cast_scales(request)? } else { given_scales(request, dtype)? };
+    let (scale, block) =
+        if cast_from.is_some() { cast_scales(request)? } else { given_scales(request, dtype)? };
     let hidden = request.hidden as u64;
     let shape = DispatchShape {
         hidden,
@@ -195,11 +197,15 @@ fn row_fits(what: &str, field: &str, bytes: u64, limit_name: &str, limit: u64) -
 
 fn cast_scales(request: &DispatchRequest) -> Result<(Option<ScaleKind>, u64)> {
     if request.x_scales.kind.is_some() {
-        return Err(Error::invalid_argument("x_scales.dtype is set, but rows that are cast have no scales yet"));
+        return Err(Error::invalid_argument(
+            "x_scales.dtype is set, but rows that are cast have no scales yet",
+        ));
     }
     let kind = request.wire_scale.unwrap_or(ScaleKind::Fp32);
     if kind == ScaleKind::Opaque {
-        return Err(Error::unsupported("wire_scale_dtype is OPAQUE; a cast makes FP32, FP32_POW2 or UE8M0_PACKED"));
+        return Err(Error::unsupported(
+            "wire_scale_dtype is OPAQUE; a cast makes FP32, FP32_POW2 or UE8M0_PACKED",
+        ));
     }
     Ok((Some(kind), block(request.wire_scale_block, "wire_scale_block")?))
 }
@@ -301,7 +307,9 @@ fn input_scales(request: &DispatchRequest, shape: &DispatchShape) -> Result<(u64
         non_null("x_scales.data", scales.data)?;
     }
     aligned("x_scales.data", scales.data, 4)?;
-    for (field, stride) in [("x_scales.row_stride", scales.row_stride), ("x_scales.col_stride", scales.col_stride)] {
+    for (field, stride) in
+        [("x_scales.row_stride", scales.row_stride), ("x_scales.col_stride", scales.col_stride)]
+    {
         within(field, stride, 0, i64::MAX)?;
         aligned(field, stride as usize, 4)?;
     }
@@ -322,12 +330,14 @@ fn input_scales(request: &DispatchRequest, shape: &DispatchShape) -> Result<(u64
 fn routing_pointers(request: &DispatchRequest) -> Result<()> {
     if request.cached {
         if request.ids != 0 {
-            return Err(Error::invalid_argument("topk_idx is not null, but DEEP_EP_DISPATCH_CACHED reuses the routing"));
+            return Err(Error::invalid_argument(
+                "topk_idx is not null, but DEEP_EP_DISPATCH_CACHED reuses the routing",
+            ));
         }
     } else {
-        let id_type = request.id_type.ok_or_else(|| {
-            Error::unsupported("topk_idx_dtype is 0; say DEEP_EP_INT32 or DEEP_EP_INT64")
-        });
+        let id_type = request
+            .id_type
+            .ok_or_else(|| Error::unsupported("topk_idx_dtype is 0; say DEEP_EP_INT32 or DEEP_EP_INT64"));
         match (request.num_tokens, id_type) {
             (0, Err(_)) => {}
             (_, id_type) => aligned("topk_idx", request.ids, id_type?.bytes() as usize)?,
@@ -355,7 +365,12 @@ pub struct Arrangement {
 }
 
 /// Checks the outputs of a dispatch. `slab_rows`: what the library's own memory has room for, in all or per slab.
-pub fn arrange(target: &DispatchTarget, shape: &DispatchShape, layout: Layout, slab_rows: u64) -> Result<Arrangement> {
+pub fn arrange(
+    target: &DispatchTarget,
+    shape: &DispatchShape,
+    layout: Layout,
+    slab_rows: u64,
+) -> Result<Arrangement> {
     let x = &target.x;
     if x.dtype.is_some_and(|dtype| dtype != shape.dtype) {
         return Err(Error::invalid_argument(format_args!(
@@ -366,14 +381,10 @@ pub fn arrange(target: &DispatchTarget, shape: &DispatchShape, layout: Layout, s
     }
     let x_in_place = x.data == 0;
     let x_stride = if x_in_place { shape.row_bytes } else { row_stride("out.x", x, shape.row_bytes)? };
-    let capacity = match x.rows {
-        _ if x_in_place => slab_rows,
-        rows => {
-            within("out.x.rows", rows, 0, i64::MAX)?;
-            slab_rows.min(rows as u64)
-        }
-    };
-    let slot_stride = if x_in_place || x.slot_stride == 0 { capacity_rows(x_in_place, x, slab_rows) * x_stride } else {
+    let capacity = if x_in_place { slab_rows } else { caller_capacity(x, layout, slab_rows)? };
+    let slot_stride = if x_in_place || x.slot_stride == 0 {
+        capacity_rows(x_in_place, x, slab_rows) * x_stride
+    } else {
         multiple_of_16("out.x.slot_stride", x.slot_stride)?;
         within("out.x.slot_stride", x.slot_stride, (capacity * x_stride) as i64, i64::MAX)?;
         x.slot_stride as u64
@@ -392,6 +403,17 @@ pub fn arrange(target: &DispatchTarget, shape: &DispatchShape, layout: Layout, s
         aligned(name, address, to)?;
     }
     Ok(Arrangement { x_in_place, x_stride, slot_stride, capacity, ..scales })
+}
+
+/// How many rows of the caller's memory a dispatch may fill, in all or per slab.
+fn caller_capacity(x: &Rows, layout: Layout, slab_rows: u64) -> Result<u64> {
+    if layout.packed() {
+        within("out.x.rows (how many rows fit at out.x.data)", x.rows, 1, i64::MAX)?;
+    } else {
+        // Side outputs have slabs of as many rows, and the library's own are no larger.
+        within("out.x.rows (how many rows fit in each slab)", x.rows, 1, slab_rows.max(1) as i64)?;
+    }
+    Ok(slab_rows.min(x.rows as u64))
 }
 
 fn capacity_rows(in_place: bool, x: &Rows, slab_rows: u64) -> u64 {
@@ -454,7 +476,12 @@ fn arrange_scales(
     })
 }
 
-fn column_major_strides(scales: &Scales, in_place: bool, rows: u64, shape: &DispatchShape) -> Result<(u64, u64, u64)> {
+fn column_major_strides(
+    scales: &Scales,
+    in_place: bool,
+    rows: u64,
+    shape: &DispatchShape,
+) -> Result<(u64, u64, u64)> {
     let columns = shape.scale_bytes.div_ceil(4);
     let least = 4 * round_up(rows, 4);
     let col = if in_place { least } else { scales.col_stride as u64 };
@@ -473,7 +500,12 @@ fn column_major_strides(scales: &Scales, in_place: bool, rows: u64, shape: &Disp
     Ok((4, col, slot))
 }
 
-fn row_major_strides(scales: &Scales, in_place: bool, rows: u64, shape: &DispatchShape) -> Result<(u64, u64, u64)> {
+fn row_major_strides(
+    scales: &Scales,
+    in_place: bool,
+    rows: u64,
+    shape: &DispatchShape,
+) -> Result<(u64, u64, u64)> {
     let row = match scales.row_stride {
         _ if in_place => shape.scale_stride(),
         0 => shape.scale_bytes,
@@ -533,7 +565,9 @@ pub fn plan_combine(
     let in_place = request.x.data == 0;
     let x_stride = if in_place { row_bytes } else { input_rows("x", &request.x, row_bytes, rows as i64)? };
     let slab = if in_place || request.x.rows == 0 { slab_rows } else { request.x.rows as u64 };
-    let slot_stride = if in_place || request.x.slot_stride == 0 { slab * x_stride } else {
+    let slot_stride = if in_place || request.x.slot_stride == 0 {
+        slab * x_stride
+    } else {
         within("x.slot_stride", request.x.slot_stride, 0, i64::MAX)?;
         multiple_of_16("x.slot_stride", request.x.slot_stride)?;
         request.x.slot_stride as u64
@@ -545,8 +579,13 @@ pub fn plan_combine(
     ] {
         aligned(name, address, 4)?;
     }
-    let shape =
-        CombineShape { hidden, dtype, row_bytes, exact: request.exact, carried: request.carried_weights != 0 };
+    let shape = CombineShape {
+        hidden,
+        dtype,
+        row_bytes,
+        exact: request.exact,
+        carried: request.carried_weights != 0,
+    };
     Ok(CombinePlan { request: *request, shape, x_stride, slot_stride })
 }
 

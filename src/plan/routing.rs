@@ -1,6 +1,7 @@
 //! From expert ids to counts and positions: every position is a prefix sum over (source rank, token).
 
 use super::experts::Experts;
+use super::round_up;
 
 /// "No expert", in ids and positions.
 pub const NONE: i32 = -1;
@@ -112,7 +113,7 @@ pub fn aligned_offsets(counts: &[i32], alignment: u64, out: &mut [i64]) {
     let mut at = 0;
     for (count, start) in counts.iter().zip(out.iter_mut()) {
         *start = at;
-        at += (*count as i64).next_multiple_of(alignment as i64);
+        at += round_up(*count as u64, alignment) as i64;
     }
     if let Some(end) = out.last_mut() {
         *end = at;
@@ -148,7 +149,10 @@ mod tests {
         destinations(&ids[..4], &positions[..4], &experts, &mut list);
         assert_eq!(
             list,
-            [Destination { rank: 0, position: 10, last_k: 1 }, Destination { rank: 1, position: 20, last_k: 2 }]
+            [
+                Destination { rank: 0, position: 10, last_k: 1 },
+                Destination { rank: 1, position: 20, last_k: 2 }
+            ]
         );
     }
 

@@ -238,6 +238,11 @@ impl Epochs {
         self.newest_received = self.newest_received.max(known);
     }
 
+    /// Epoch `epoch` will not be received: its handle is gone. Nothing is learned from it.
+    pub fn abandon(&mut self, epoch: u64) {
+        self.in_flight.retain(|&e| e != epoch);
+    }
+
     /// A barrier operation: takes the next epoch and returns with it from every peer. It may run with
     /// `max_in_flight` operations unreceived.
     pub fn barrier(&mut self) -> u64 {

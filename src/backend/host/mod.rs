@@ -12,9 +12,10 @@ mod send;
 mod signals;
 mod wait;
 
-pub use combine::CombineSource;
+pub use combine::{CombineSource, CombineSums};
 pub use memory::Host;
-pub use receive::Received;
+pub use receive::{Receive, Received};
 pub use routing::Routing;
-pub use send::Counted;
-pub use wait::{Watch, Wanted};
+pub use rows::Stream;
+pub use send::Scratch;
+pub use wait::{Wanted, Watch};

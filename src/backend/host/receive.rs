@@ -46,14 +46,16 @@ impl Host {
             }
         }
         let sent: i64 = routing.sent_here.iter().map(|&n| i64::from(n)).sum();
-        let slabs = self.slabs(routing);
-        let link_rows: usize = slabs.clone().map(|slab| slab.rows).sum();
-        self.take_side(&view, slabs.clone(), routing);
+        let mut slabs = std::mem::take(&mut scratch.slabs);
+        self.find_slabs(routing, &mut slabs);
+        let link_rows: usize = slabs.iter().map(|slab| slab.rows).sum();
+        self.take_side(&view, &slabs, routing);
         let mut received = if self.config.layout.by_expert() {
-            self.expand(receive, &view, slabs, routing, scratch)
+            self.expand(receive, &view, &slabs, routing, scratch)
         } else {
-            self.by_rank(receive, &view, slabs, routing)
+            self.by_rank(receive, &view, &slabs, routing)
         };
+        scratch.slabs = slabs;
         received.link_rows = link_rows;
         received.true_rows[0] = sent;
         received.overflow |= sent > link_rows as i64;
@@ -64,25 +66,22 @@ impl Host {
     }
 
     /// The runs of rows in a window: one (packed), or one per source.
-    fn slabs(&self, routing: &Routing) -> impl Iterator<Item = Slab> + Clone {
-        let packed = self.config.layout.packed();
-        let tokens = self.config.max_tokens as usize;
-        let all: i64 = routing.sent_here.iter().map(|&n| i64::from(n)).sum();
-        let whole = Slab { first: 0, rows: all.min(self.layout.window_rows as i64) as usize };
-        let counts: Vec<usize> = if packed {
-            Vec::new()
+    fn find_slabs(&self, routing: &Routing, slabs: &mut Vec<Slab>) {
+        slabs.clear();
+        if self.config.layout.packed() {
+            let all: i64 = routing.sent_here.iter().map(|&n| i64::from(n)).sum();
+            slabs.push(Slab { first: 0, rows: all.min(self.layout.window_rows as i64) as usize });
         } else {
-            routing.sent_here.iter().map(|&n| (n as usize).min(tokens)).collect()
-        };
-        let single = packed.then_some(whole);
-        let many = counts.into_iter().enumerate().map(move |(source, rows)| Slab { first: source * tokens, rows });
-        single.into_iter().chain(many)
+            let tokens = self.config.max_tokens as usize;
+            let slab = |(source, &rows): (usize, &i32)| Slab { first: source * tokens, rows: rows as usize };
+            slabs.extend(routing.sent_here.iter().enumerate().map(slab));
+        }
     }
 
     /// Keeps ids, weights and sources in the handle, since the combine needs them after the window is gone.
-    fn take_side(&self, view: &DispatchView, slabs: impl Iterator<Item = Slab>, routing: &mut Routing) {
+    fn take_side(&self, view: &DispatchView, slabs: &[Slab], routing: &mut Routing) {
         let k = self.config.topk;
-        for Slab { first, rows } in slabs {
+        for &Slab { first, rows } in slabs {
             let span = first * k..(first + rows) * k;
             // SAFETY: the window and the handle have room for N rows, and the slab lies in them.
             unsafe {
@@ -100,31 +99,40 @@ impl Host {
         &self,
         receive: &Receive,
         view: &DispatchView,
-        slabs: impl Iterator<Item = Slab> + Clone,
+        slabs: &[Slab],
         routing: &mut Routing,
     ) -> Received {
         let (to, shape, k) = (&receive.arrangement, &receive.shape, self.config.topk);
         let outputs = &receive.outputs;
         let capacity = to.capacity as usize;
-        let bytes = slabs.clone().map(|slab| slab.rows).sum::<usize>() * shape.row_bytes as usize;
+        let bytes = slabs.iter().map(|slab| slab.rows).sum::<usize>() * shape.row_bytes as usize;
         let stream = Stream::for_bytes(bytes);
         let mut received = Received::default();
-        for (number, slab) in slabs.enumerate() {
+        for (number, slab) in slabs.iter().enumerate() {
             let present = slab.rows.min(capacity);
             received.rows += present as i64;
             received.overflow |= present < slab.rows;
             for i in 0..present {
                 // SAFETY: the arrangement was checked to hold `capacity` rows per slab.
-                unsafe { self.copy_out(view, slab.first + i, Place { slab: number, row: i }, receive, stream) };
+                unsafe {
+                    self.copy_out(view, slab.first + i, Place { slab: number, row: i }, receive, stream)
+                };
             }
             // Slab `number` of the side outputs begins at row `number * capacity`.
             let start = number * capacity;
             // SAFETY: side outputs have room for as many rows as x, in every slab.
             unsafe {
-                spread(outputs.ids, &mut routing.recv_ids, slab.first * k, start * k, present * k, capacity * k, NONE);
-                let weights = &mut routing.recv_weights;
-                spread(outputs.weights, weights, slab.first * k, start * k, present * k, capacity * k, 0.0);
-                spread(outputs.source, &mut routing.recv_source, slab.first, start, present, capacity, -1);
+                let (first, start_k, present_k) = (slab.first * k, start * k, present * k);
+                spread(&routing.recv_ids[first..], outputs.ids, start_k, present_k, capacity * k, NONE);
+                spread(
+                    &routing.recv_weights[first..],
+                    outputs.weights,
+                    start_k,
+                    present_k,
+                    capacity * k,
+                    0.0,
+                );
+                spread(&routing.recv_source[slab.first..], outputs.source, start, present, capacity, -1);
             }
         }
         self.count_by_rank(receive, routing);
@@ -136,25 +144,20 @@ impl Host {
     fn count_by_rank(&self, receive: &Receive, routing: &mut Routing) {
         let (k, capacity) = (self.config.topk, receive.arrangement.capacity as usize);
         let outputs = &receive.outputs;
+        let packed = self.config.layout.packed();
         let mut left = capacity.min(self.layout.window_rows as usize);
-        // SAFETY: the outputs have room for R and L numbers; ids were stored for all rows that fit.
+        // SAFETY: the outputs have room for R and L numbers.
         unsafe {
             for expert in 0..routing.expert_counts.len() {
                 store(outputs.expert_counts, expert, 0i32);
             }
+            let mut first = 0;
             for (source, &sent) in routing.sent_here.iter().enumerate() {
                 let present = (sent as usize).min(left);
-                if self.config.layout.packed() {
-                    left -= present;
-                }
                 store(outputs.rank_counts, source, present as i32);
-                let first = if self.config.layout.packed() { continue } else { source * self.config.max_tokens as usize };
                 count_ids(&routing.recv_ids[first * k..(first + present) * k], outputs.expert_counts);
-            }
-            if self.config.layout.packed() {
-                let all: i64 = routing.sent_here.iter().map(|&n| i64::from(n)).sum();
-                let present = (all as usize).min(capacity).min(self.layout.window_rows as usize);
-                count_ids(&routing.recv_ids[..present * k], outputs.expert_counts);
+                left -= if packed { present } else { 0 };
+                first += if packed { present } else { self.config.max_tokens as usize };
             }
         }
     }
@@ -163,7 +166,14 @@ impl Host {
     ///
     /// # Safety
     /// `from` lies in the window and `place` in the arrangement.
-    unsafe fn copy_out(&self, view: &DispatchView, from: usize, place: Place, receive: &Receive, stream: Stream) {
+    unsafe fn copy_out(
+        &self,
+        view: &DispatchView,
+        from: usize,
+        place: Place,
+        receive: &Receive,
+        stream: Stream,
+    ) {
         let (to, shape) = (&receive.arrangement, &receive.shape);
         let row_bytes = shape.row_bytes as usize;
         if !to.x_in_place {
@@ -198,12 +208,12 @@ impl Host {
         &self,
         receive: &Receive,
         view: &DispatchView,
-        slabs: impl Iterator<Item = Slab> + Clone,
+        slabs: &[Slab],
         routing: &mut Routing,
         scratch: &mut Scratch,
     ) -> Received {
-        self.place_experts(receive, slabs.clone(), routing, scratch);
-        let mut received = self.count_experts(receive, routing);
+        self.place_experts(receive, slabs, routing, scratch);
+        let received = self.count_experts(receive, routing);
         let bytes = received.rows as usize * receive.shape.row_bytes as usize;
         let stream = Stream::for_bytes(bytes);
         self.blank_side(receive);
@@ -216,25 +226,19 @@ impl Host {
         if self.config.layout.packed() {
             self.zero_pads(receive, routing, stream);
         }
-        if !self.config.layout.packed() {
-            received.true_rows[1] = received.rows.max(received.true_rows[1]);
-        }
         received
     }
 
     /// Gives every (received row, k) its position after expansion, and counts rows per expert and source.
-    fn place_experts(
-        &self,
-        receive: &Receive,
-        slabs: impl Iterator<Item = Slab> + Clone,
-        routing: &mut Routing,
-        scratch: &mut Scratch,
-    ) {
+    fn place_experts(&self, receive: &Receive, slabs: &[Slab], routing: &mut Routing, scratch: &mut Scratch) {
         let (k, capacity, packed) =
             (self.config.topk, receive.arrangement.capacity as i64, self.config.layout.packed());
         routing.expert_counts.fill(0);
-        for slab in slabs.clone() {
-            for &id in routing.recv_ids[slab.first * k..(slab.first + slab.rows) * k].iter().filter(|id| **id != NONE) {
+        for slab in slabs {
+            for &id in routing.recv_ids[slab.first * k..(slab.first + slab.rows) * k]
+                .iter()
+                .filter(|id| **id != NONE)
+            {
                 routing.expert_counts[id as usize] += 1;
             }
         }
@@ -390,8 +394,8 @@ impl Host {
 }
 
 /// Consecutive rows of a window.
-#[derive(Clone, Copy)]
-struct Slab {
+#[derive(Debug, Clone, Copy)]
+pub struct Slab {
     first: usize,
     rows: usize,
 }
@@ -425,24 +429,23 @@ unsafe fn copy_small<T: Copy>(base: Address, values: &[T]) {
     unsafe { values.as_ptr().copy_to(base as *mut T, values.len()) };
 }
 
-/// Copies `present` elements of a slab from the handle's array to the output and fills the rest of the output's slab.
-/// The output may be the handle's array.
+/// Copies `present` elements to the output's slab at `start` and fills the rest of it. The output may be the very array
+/// they come from.
 ///
 /// # Safety
 /// The output has room for `start + capacity` elements.
 unsafe fn spread<T: Copy>(
+    from: &[T],
     base: Address,
-    array: &mut [T],
-    first: usize,
     start: usize,
     present: usize,
     capacity: usize,
     blank: T,
 ) {
     let out = (base as *mut T).wrapping_add(start);
-    // SAFETY: as the caller promises; the slab lies in the array.
+    // SAFETY: as the caller promises.
     unsafe {
-        array.as_ptr().add(first).copy_to(out, present);
+        from.as_ptr().copy_to(out, present);
         for i in present..capacity {
             out.add(i).write(blank);
         }

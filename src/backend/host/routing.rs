@@ -1,6 +1,6 @@
 //! The memory of one handle: the routing it sent, the routing it received, and the small outputs of a dispatch.
 
-use crate::plan::config::Config;
+use crate::plan::config::{Config, Layout};
 use crate::plan::layout::expert_rows_of;
 use crate::plan::request::Address;
 use std::ops::Range;
@@ -11,6 +11,8 @@ pub struct Routing {
     pub ids: Vec<i32>,
     /// [T][K], 0 where the id is -1.
     pub weights: Vec<f32>,
+    /// [T][K] weights of an exact combine between its send and its receive.
+    pub combine_weights: Vec<f32>,
     /// [T][K] position of the token's row in the destination's window, -1 for none.
     pub positions: Vec<i32>,
     /// [N][K] local ids, [N][K] weights, [N] sources of received rows; by rank these are the outputs too.
@@ -21,7 +23,7 @@ pub struct Routing {
     pub expert_rows: Vec<i32>,
     /// [R] rows each source has sent here.
     pub sent_here: Vec<i32>,
-    /// [M] outputs by expert.
+    /// [M] outputs by expert; slotted by rank [N][K], [N][K], [N]. Packed by rank the received arrays serve.
     pub out_ids: Vec<i32>,
     pub out_weights: Vec<f32>,
     pub out_source: Vec<i64>,
@@ -37,7 +39,8 @@ struct Lengths {
     tokens_k: usize,
     rows: usize,
     rows_k: usize,
-    expanded: usize,
+    out: usize,
+    out_k: usize,
     expert_rows: usize,
     ranks: usize,
     local: usize,
@@ -48,11 +51,17 @@ impl Lengths {
     fn of(config: &Config, rank: usize) -> Lengths {
         let (k, by_expert) = (config.topk, usize::from(config.layout.by_expert()));
         let (rows, local) = (config.max_recv_rows as usize, config.experts.of_rank(rank).len());
+        let out = match config.layout {
+            Layout::PackedByRank => 0,
+            Layout::SlottedByRank => rows,
+            _ => expert_rows_of(config, rank) as usize,
+        };
         Lengths {
             tokens_k: config.max_tokens as usize * k,
             rows,
             rows_k: rows * k,
-            expanded: expert_rows_of(config, rank) as usize,
+            out,
+            out_k: if config.layout == Layout::SlottedByRank { out * k } else { out },
             expert_rows: rows * k * by_expert,
             ranks: config.num_ranks,
             local,
@@ -67,15 +76,16 @@ impl Routing {
         Routing {
             ids: vec![0; n.tokens_k],
             weights: vec![0.0; n.tokens_k],
+            combine_weights: vec![0.0; n.tokens_k],
             positions: vec![0; n.tokens_k],
             recv_ids: vec![0; n.rows_k],
             recv_weights: vec![0.0; n.rows_k],
             recv_source: vec![0; n.rows],
             expert_rows: vec![0; n.expert_rows],
             sent_here: vec![0; n.ranks],
-            out_ids: vec![0; n.expanded],
-            out_weights: vec![0.0; n.expanded],
-            out_source: vec![0; n.expanded],
+            out_ids: vec![0; n.out_k],
+            out_weights: vec![0.0; n.out_k],
+            out_source: vec![0; n.out],
             rank_counts: vec![0; n.ranks],
             expert_counts: vec![0; n.local],
             expert_offsets: vec![0; n.local + 1],
@@ -87,8 +97,9 @@ impl Routing {
     /// The bytes that [`Routing::new`] allocates.
     pub fn bytes(config: &Config, rank: usize) -> u64 {
         let n = Lengths::of(config, rank);
-        let fours = 3 * n.tokens_k + 2 * n.rows_k + n.expert_rows + 2 * n.ranks + 2 * n.expanded + n.local + n.ranges;
-        let eights = n.rows + n.expanded + n.local + 1 + 2;
+        let fours =
+            4 * n.tokens_k + 2 * n.rows_k + n.expert_rows + 2 * n.ranks + 2 * n.out_k + n.local + n.ranges;
+        let eights = n.rows + n.out + n.local + 1 + 2;
         4 * fours as u64 + 8 * eights as u64
     }
 
@@ -137,7 +148,9 @@ mod tests {
                     .into_iter()
                     .chain([&r.rank_counts, &r.expert_counts, &r.source_ranges])
                     .map(Vec::capacity)
-                    .chain([&r.weights, &r.recv_weights, &r.out_weights].map(Vec::capacity));
+                    .chain(
+                        [&r.weights, &r.combine_weights, &r.recv_weights, &r.out_weights].map(Vec::capacity),
+                    );
                 let eights =
                     [&r.recv_source, &r.out_source, &r.expert_offsets, &r.true_rows].map(Vec::capacity);
                 let total = fours.sum::<usize>() * 4 + eights.iter().sum::<usize>() * 8;

@@ -1,9 +1,11 @@
 //! The sending half of a dispatch: counts, then rows straight into the peers' windows.
 
 use super::memory::{row_scale, row_type, DispatchView, Host};
+use super::receive::Slab;
 use super::routing::Routing;
 use super::rows::{cast_row_fp8, copy_row, copy_row_to_many, Stream, Term};
 use crate::plan::request::DispatchPlan;
+use crate::plan::round_up;
 use crate::plan::routing::{destinations, Destination, NONE};
 
 /// Working memory of a buffer's operations, so that they allocate nothing.
@@ -18,6 +20,7 @@ pub struct Scratch {
     pub(super) row: Vec<u8>,
     pub(super) scales: Vec<u8>,
     pub(super) cursors: Vec<i64>,
+    pub(super) slabs: Vec<Slab>,
 }
 
 // SAFETY: the pointers in it are leftovers of the last operation; none is followed before it is set anew.
@@ -36,6 +39,7 @@ impl Scratch {
             row: vec![0; config.max_row_bytes.max(config.max_combine_row_bytes) as usize],
             scales: vec![0; config.max_scale_bytes as usize],
             cursors: Vec::with_capacity(config.experts.most_local()),
+            slabs: Vec::with_capacity(config.num_ranks),
         }
     }
 }
@@ -63,7 +67,13 @@ impl Host {
 
     /// Reads the counts of all ranks: where this rank's rows begin on each rank (`scratch.base`), and how many rows
     /// come here from each (`routing.sent_here`).
-    pub fn read_counts(&self, region: usize, routing: &mut Routing, scratch: &mut Scratch, alive: &[bool]) -> Counted {
+    pub fn read_counts(
+        &self,
+        region: usize,
+        routing: &mut Routing,
+        scratch: &mut Scratch,
+        alive: &[bool],
+    ) -> Counted {
         let num_ranks = self.num_ranks();
         let mine = self.config.experts.of_rank(self.me);
         scratch.base.fill(0);
@@ -77,7 +87,8 @@ impl Host {
             let counts = self.counts(self.me, region, source);
             // SAFETY: the counts signal of every source has come, so its R + E numbers are written and stay so until
             // this rank has sent its data signal.
-            let counts = unsafe { std::slice::from_raw_parts(counts, num_ranks + self.config.experts.count()) };
+            let counts =
+                unsafe { std::slice::from_raw_parts(counts, num_ranks + self.config.experts.count()) };
             routing.sent_here[source] = counts[self.me];
             if source < self.me {
                 for (base, &count) in scratch.base.iter_mut().zip(counts) {
@@ -88,7 +99,7 @@ impl Host {
                 *total += i64::from(counts[num_ranks + expert as usize]);
             }
         }
-        let aligned = scratch.cursors.iter().map(|&n| n.next_multiple_of(self.config.alignment as i64));
+        let aligned = scratch.cursors.iter().map(|&n| round_up(n as u64, self.config.alignment) as i64);
         Counted { expanded: aligned.sum() }
     }
 

@@ -30,7 +30,13 @@ impl Host {
         (1..all).map(move |step| (me + step) % all).filter(move |&rank| alive[rank])
     }
 
-    pub(super) fn word(&self, rank: usize, phase: Phase, source: usize, turn: usize) -> &std::sync::atomic::AtomicU64 {
+    pub(super) fn word(
+        &self,
+        rank: usize,
+        phase: Phase,
+        source: usize,
+        turn: usize,
+    ) -> &std::sync::atomic::AtomicU64 {
         self.atomic(rank, self.layout.word(phase as usize, source, turn))
     }
 

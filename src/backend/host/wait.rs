@@ -35,15 +35,15 @@ pub struct Wanted {
 }
 
 impl Host {
-    /// Waits until every peer has signalled `wanted`.
-    pub fn wait(&self, watch: &Watch, wanted: Wanted) -> Result<(), Report> {
+    /// Waits until every peer has signalled `wanted`; returns the nanoseconds it took.
+    pub fn wait(&self, watch: &Watch, wanted: Wanted) -> Result<u64, Report> {
         let start = Instant::now();
         let mut backoff = Backoff::new(crate::mem::deadline_after(watch.timeout));
         for peer in self.others(watch.alive) {
             self.wait_for(watch, wanted, peer, start, &mut backoff)?;
             (watch.waited)(peer, start.elapsed().as_nanos() as u64);
         }
-        Ok(())
+        Ok(start.elapsed().as_nanos() as u64)
     }
 
     fn wait_for(
@@ -134,7 +134,14 @@ impl Host {
         Report { seen: epoch, detail, ..report }
     }
 
-    fn told_by(&self, watch: &Watch, wanted: Wanted, source: usize, missing: Vec<u32>, start: Instant) -> Report {
+    fn told_by(
+        &self,
+        watch: &Watch,
+        wanted: Wanted,
+        source: usize,
+        missing: Vec<u32>,
+        start: Instant,
+    ) -> Report {
         let accused = missing.contains(&(self.me as u32));
         let (missing, detail) = if accused {
             (vec![source as u32], format!("rank {source} had given up waiting for this rank"))
@@ -161,8 +168,16 @@ impl Host {
         Report { detail, ..report }
     }
 
-    fn report(&self, watch: &Watch, wanted: Wanted, status: Status, ranks: Vec<u32>, start: Instant) -> Report {
-        let seen = ranks.first().map_or(0, |&rank| unpack(self.seen(wanted.phase, rank as usize, wanted.turn)).0);
+    fn report(
+        &self,
+        watch: &Watch,
+        wanted: Wanted,
+        status: Status,
+        ranks: Vec<u32>,
+        start: Instant,
+    ) -> Report {
+        let seen =
+            ranks.first().map_or(0, |&rank| unpack(self.seen(wanted.phase, rank as usize, wanted.turn)).0);
         Report {
             status,
             operation: Some(watch.operation),
