@@ -33,6 +33,13 @@ static inline void *deepep_go_at(const void *memory, uintptr_t address)
     return memory ? (void *)memory : (void *)address;
 }
 
+/* Where rows begin that are none: not null, which would mean "in place". */
+static inline uintptr_t deepep_go_nowhere(void)
+{
+    static char nowhere[16] __attribute__((aligned(16)));
+    return (uintptr_t)nowhere;
+}
+
 /* Comm */
 
 extern int32_t deepepGoAllgather(uintptr_t context, void *mine, void *all, size_t bytes_per_rank);
@@ -45,6 +52,11 @@ static inline int32_t deepep_go_allgather(void *context, const void *mine, void 
 static inline deepep_go_outcome deepep_go_unique_id_create(const char *address, deep_ep_unique_id_t *out)
 {
     return deepep_go_done(deep_ep_unique_id_create(address, out));
+}
+
+static inline deepep_go_outcome deepep_go_comm_config_init(deep_ep_comm_config_t *config)
+{
+    return deepep_go_done(deep_ep_comm_config_init(config, sizeof *config));
 }
 
 /* gather: 0, or the cgo handle of the all-gather. */
@@ -76,6 +88,11 @@ static inline deepep_go_outcome deepep_go_comm_destroy(deep_ep_comm_t *comm)
 }
 
 /* Buffer */
+
+static inline deepep_go_outcome deepep_go_buffer_config_init(deep_ep_buffer_config_t *config)
+{
+    return deepep_go_done(deep_ep_buffer_config_init(config, sizeof *config));
+}
 
 static inline deepep_go_outcome deepep_go_buffer_size(const deep_ep_comm_t *comm,
                                                       const deep_ep_buffer_config_t *config,
@@ -183,10 +200,12 @@ static inline deepep_go_outcome deepep_go_handle_create(deep_ep_buffer_t *buffer
     return deepep_go_done(deep_ep_handle_create(buffer, out));
 }
 
-/* in and out: dispatch. in alone: its send. out alone: its receive. On return `out` says what the library chose;
- * pointers that the caller passed are null in it. */
+enum { DEEPEP_GO_SEND = 1, DEEPEP_GO_RECV = 2 };
+
+/* steps: DEEPEP_GO_SEND, DEEPEP_GO_RECV, or both for the whole operation in one call. After a receive `out` says what
+ * the library chose; pointers that the caller passed are null in it. */
 static inline deepep_go_outcome deepep_go_handle_dispatch(
-    deep_ep_handle_t *handle, void *stream,
+    int32_t steps, deep_ep_handle_t *handle, void *stream,
     /* in */
     const deep_ep_dispatch_in_t *in, const deepep_go_dispatch_in_addresses *in_at, const uint8_t *x,
     const uint8_t *x_scales, const int32_t *idx32, const int64_t *idx64, const float *weights,
@@ -196,20 +215,18 @@ static inline deepep_go_outcome deepep_go_handle_dispatch(
     int32_t *topk_idx, float *topk_weights, int64_t *row_source, int32_t *rank_counts, int32_t *expert_counts,
     int64_t *expert_offsets, int64_t *true_rows, int32_t *source_ranges)
 {
-    deep_ep_dispatch_in_t i;
-    deep_ep_dispatch_out_t o;
-    if (in) {
-        i = *in;
+    deep_ep_dispatch_in_t i = *in;
+    deep_ep_dispatch_out_t o = *out;
+    if (steps & DEEPEP_GO_SEND) {
         i.x.data = deepep_go_at(x, in_at->x);
         i.x_scales.data = deepep_go_at(x_scales, in_at->x_scales);
         i.topk_idx = idx64 ? (const void *)idx64 : deepep_go_at(idx32, in_at->topk_idx);
         i.topk_weights = deepep_go_at(weights, in_at->topk_weights);
         i.num_tokens_device = deepep_go_at(num_tokens, in_at->num_tokens);
     }
-    if (!out) {
+    if (steps == DEEPEP_GO_SEND) {
         return deepep_go_done(deep_ep_handle_dispatch_send(handle, &i, stream));
     }
-    o = *out;
     o.x.data = deepep_go_at(rows, out_at->x);
     o.scales.data = deepep_go_at(scales, out_at->scales);
     o.topk_idx = deepep_go_at(topk_idx, out_at->topk_idx);
@@ -220,7 +237,7 @@ static inline deepep_go_outcome deepep_go_handle_dispatch(
     o.expert_offsets = deepep_go_at(expert_offsets, out_at->expert_offsets);
     o.true_rows = deepep_go_at(true_rows, out_at->true_rows);
     o.source_ranges = deepep_go_at(source_ranges, out_at->source_ranges);
-    deepep_go_outcome outcome = deepep_go_done(in ? deep_ep_handle_dispatch(handle, &i, &o, stream)
+    deepep_go_outcome outcome = deepep_go_done(steps & DEEPEP_GO_SEND ? deep_ep_handle_dispatch(handle, &i, &o, stream)
                                                   : deep_ep_handle_dispatch_recv(handle, &o, stream));
     if (rows) o.x.data = NULL;
     if (scales) o.scales.data = NULL;
@@ -253,9 +270,9 @@ static inline deepep_go_outcome deepep_go_handle_release(deep_ep_handle_t *handl
     return deepep_go_done(deep_ep_handle_release(handle, stream));
 }
 
-/* in and out: combine. in alone: its send. out alone: its receive. */
+/* steps: as for dispatch. */
 static inline deepep_go_outcome deepep_go_handle_combine(
-    deep_ep_handle_t *handle, void *stream,
+    int32_t steps, deep_ep_handle_t *handle, void *stream,
     /* in */
     const deep_ep_combine_in_t *in, const deepep_go_combine_in_addresses *in_at, const uint8_t *rows,
     const float *row_weights, const float *topk_weights, const float *carried_weights,
@@ -263,24 +280,22 @@ static inline deepep_go_outcome deepep_go_handle_combine(
     const deep_ep_combine_out_t *out, const deepep_go_combine_out_addresses *out_at, uint8_t *x,
     const uint8_t *bias0, const uint8_t *bias1, float *carried_sums)
 {
-    deep_ep_combine_in_t i;
-    deep_ep_combine_out_t o;
-    if (in) {
-        i = *in;
+    deep_ep_combine_in_t i = *in;
+    deep_ep_combine_out_t o = *out;
+    if (steps & DEEPEP_GO_SEND) {
         i.x.data = deepep_go_at(rows, in_at->x);
         i.row_weights = deepep_go_at(row_weights, in_at->row_weights);
         i.topk_weights = deepep_go_at(topk_weights, in_at->topk_weights);
         i.carried_weights = deepep_go_at(carried_weights, in_at->carried_weights);
     }
-    if (!out) {
+    if (steps == DEEPEP_GO_SEND) {
         return deepep_go_done(deep_ep_handle_combine_send(handle, &i, stream));
     }
-    o = *out;
     o.x.data = deepep_go_at(x, out_at->x);
     o.bias[0] = deepep_go_at(bias0, out_at->bias0);
     o.bias[1] = deepep_go_at(bias1, out_at->bias1);
     o.carried_weights = deepep_go_at(carried_sums, out_at->carried_weights);
-    return deepep_go_done(in ? deep_ep_handle_combine(handle, &i, &o, stream)
+    return deepep_go_done(steps & DEEPEP_GO_SEND ? deep_ep_handle_combine(handle, &i, &o, stream)
                              : deep_ep_handle_combine_recv(handle, &o, stream));
 }
 
