@@ -217,9 +217,8 @@ impl Writer<'_> {
             };
             let rows: Vec<i64> =
                 (0..tokens).flat_map(|_| route(noise, setup, self.numbers.routing, wire.ids64)).collect();
-            weights.push(
-                noise.chance(80).then(|| (0..tokens * setup.topk).map(|_| noise.number()).collect()),
-            );
+            weights
+                .push(noise.chance(80).then(|| (0..tokens * setup.topk).map(|_| noise.number()).collect()));
             ids.push(rows);
         }
         let payload = Payload::Special { seed: noise.next() };

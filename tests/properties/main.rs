@@ -3,6 +3,7 @@
 //! PROPTEST_CASES sets the number of programs per test, PROPTEST_RNG_SEED their seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::macro_metavars_in_unsafe)] // ffi! is short for an unsafe call, nothing else
 
 #[path = "../reference/mod.rs"]
 mod reference;

@@ -12,16 +12,39 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
-    Dispatch { handle: usize, exchange: usize },
-    Send { handle: usize, exchange: usize },
-    Recv { handle: usize, exchange: usize },
-    Combine { handle: usize, sum: usize },
-    CombineSend { handle: usize, sum: usize },
-    CombineRecv { handle: usize, sum: usize },
-    Release { handle: usize },
+    Dispatch {
+        handle: usize,
+        exchange: usize,
+    },
+    Send {
+        handle: usize,
+        exchange: usize,
+    },
+    Recv {
+        handle: usize,
+        exchange: usize,
+    },
+    Combine {
+        handle: usize,
+        sum: usize,
+    },
+    CombineSend {
+        handle: usize,
+        sum: usize,
+    },
+    CombineRecv {
+        handle: usize,
+        sum: usize,
+    },
+    Release {
+        handle: usize,
+    },
     Barrier,
     /// Nothing is in flight: all reports are in.
-    Report { first: usize, last: usize },
+    Report {
+        first: usize,
+        last: usize,
+    },
 }
 
 /// One dispatch of the program; style and request by rank.
@@ -80,8 +103,7 @@ impl Program {
         match action {
             Action::Dispatch { handle, exchange } => {
                 let step = &self.steps[exchange];
-                let got =
-                    handles[handle].exchange(me, &step.exchange, step.styles[me], step.asked[me]);
+                let got = handles[handle].exchange(me, &step.exchange, step.styles[me], step.asked[me]);
                 received[handle] = Some((exchange, got));
             }
             Action::Send { handle, exchange } => {

@@ -178,13 +178,7 @@ impl All<'_> {
     }
 
     /// The sum that `owner` makes of its rows of a token, rounded once; None: it has none.
-    fn partial(
-        &self,
-        rank: usize,
-        token: usize,
-        owner: usize,
-        owners: &[Option<usize>],
-    ) -> Option<Vec<f32>> {
+    fn partial(&self, rank: usize, token: usize, owner: usize, owners: &[Option<usize>]) -> Option<Vec<f32>> {
         let mut partial = None;
         for (k, &here) in owners.iter().enumerate() {
             if here != Some(owner) {

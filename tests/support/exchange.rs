@@ -91,8 +91,7 @@ impl Exchange {
         let mut inputs = Vec::new();
         for (rank, (ids, weights)) in ids.into_iter().zip(weights).enumerate() {
             let tokens = ids.len() / setup.topk;
-            let rows =
-                (0..tokens).map(|token| payload.row(wire.dtype, rank, token, wire.hidden)).collect();
+            let rows = (0..tokens).map(|token| payload.row(wire.dtype, rank, token, wire.hidden)).collect();
             let bytes = scale_bytes(wire.scale, wire.hidden, wire.block);
             let scales = (0..tokens)
                 .map(|token| Payload::Wild { seed: 77 }.row(numbers::OPAQUE, rank, token, bytes))

@@ -88,7 +88,10 @@ impl Mem {
             // SAFETY: both zones are inside the block.
             let zone = unsafe { std::slice::from_raw_parts(self.base.add(offset), GUARD) };
             let hit = zone.iter().position(|&byte| byte != GUARD_BYTE);
-            assert!(hit.is_none(), "{what}: a byte {side} the memory was written, at {hit:?} of the guard zone");
+            assert!(
+                hit.is_none(),
+                "{what}: a byte {side} the memory was written, at {hit:?} of the guard zone"
+            );
         }
     }
 

@@ -1,7 +1,6 @@
 //! Thin helpers over the C ABI for the test programs.
 
 #![allow(dead_code, unused_imports)] // each test program uses a part
-#![allow(clippy::macro_metavars_in_unsafe)] // ffi! is short for an unsafe call, nothing else
 
 pub mod api;
 pub mod exchange;

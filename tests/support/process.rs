@@ -82,8 +82,17 @@ impl Group {
 
     /// Every process ends well.
     #[track_caller]
-    pub fn succeed(mut self) {
+    pub fn succeed(self) {
+        self.succeed_but(&[]);
+    }
+
+    /// Every process ends well but those in `others`, which have ended otherwise.
+    #[track_caller]
+    pub fn succeed_but(mut self, others: &[usize]) {
         for (i, member) in self.children.iter_mut().enumerate() {
+            if others.contains(&i) {
+                continue;
+            }
             let status = member.wait(Duration::from_secs(60));
             assert!(status.success(), "process {i}: {status}");
         }

@@ -237,8 +237,8 @@ impl Exchange {
         let bytes = self.wire.row_bytes();
         assert!(out.x.row_stride >= bytes as i64 && out.x.row_stride % 16 == 0, "rank {rank}: row_stride");
         for (position, &slot) in self.arrivals[rank].slots.iter().enumerate() {
-            let at = position / rows * out.x.slot_stride as usize
-                + position % rows * out.x.row_stride as usize;
+            let at =
+                position / rows * out.x.slot_stride as usize + position % rows * out.x.row_stride as usize;
             let expected = match slot {
                 Slot::Row { source, token, .. } => self.sources[source].rows[token].clone(),
                 Slot::Pad => vec![0; bytes],

@@ -38,9 +38,7 @@ impl Case {
         let ids = tokens
             .iter()
             .enumerate()
-            .map(|(rank, &tokens)| {
-                (0..tokens * topk).map(|i| route(rank, i / topk, i % topk)).collect()
-            })
+            .map(|(rank, &tokens)| (0..tokens * topk).map(|i| route(rank, i / topk, i % topk)).collect())
             .collect();
         let weights = (0..topk).map(|k| 0.5f32.powi(k as i32 + 1)).collect();
         Case { setup, wire: Wire::plain(BF16, hidden), tokens: tokens.to_vec(), ids, weights, step: 0 }

@@ -85,9 +85,7 @@ impl Combination {
             }
             let mut weights = |rows: usize, columns: usize| -> Vec<f32> {
                 let row_is_there = |i: usize| matches!(slots.get(i / columns), Some(Slot::Row { .. }));
-                (0..rows * columns)
-                    .map(|i| if row_is_there(i) { noise.number() } else { f32::NAN })
-                    .collect()
+                (0..rows * columns).map(|i| if row_is_there(i) { noise.number() } else { f32::NAN }).collect()
             };
             input.row_weights = terms.row_weights.then(|| weights(slots.len(), 1));
             input.carried_weights = terms.carried.then(|| weights(slots.len(), columns));
@@ -230,8 +228,7 @@ impl Combination {
 
 fn write_in_place(x: &deep_ep_rows_t, rows: &[Vec<u8>], per_slab: usize) {
     for (position, row) in rows.iter().enumerate() {
-        let at =
-            position / per_slab * x.slot_stride as usize + position % per_slab * x.row_stride as usize;
+        let at = position / per_slab * x.slot_stride as usize + position % per_slab * x.row_stride as usize;
         let to = x.data.cast::<u8>().wrapping_add(at);
         // SAFETY: the library said that so many rows have room there.
         unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), to, row.len()) };

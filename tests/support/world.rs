@@ -28,9 +28,8 @@ impl World {
         experts: Option<&[i32]>,
     ) -> World {
         let comms = Comm::local(num_ranks);
-        let buffers = Buffer::local(&comms, config, experts).unwrap_or_else(|status| {
-            panic!("deep_ep_buffer_create_local: {status:?}: {}", last_error())
-        });
+        let buffers = Buffer::local(&comms, config, experts)
+            .unwrap_or_else(|status| panic!("deep_ep_buffer_create_local: {status:?}: {}", last_error()));
         let ranks = comms
             .into_iter()
             .zip(buffers)
