@@ -174,7 +174,7 @@ impl<'a> Decider<'a> {
 
     /// The window for operation `x` and the guard before it is written.
     fn place(&mut self, at: usize, x: usize) -> bool {
-        let Op { pool, place, how, .. } = self.ops[x];
+        let Op { pool, place, .. } = self.ops[x];
         let chosen = match place {
             Place::Fixed(w) => Some(w),
             Place::Chosen => self.pools[pool].choose(),
@@ -186,7 +186,7 @@ impl<'a> Decider<'a> {
         };
         self.plan.window[x] = (pool, w);
         self.plan.before[x] = self.last[pool][w];
-        let taken = how == How::Pull && self.pools[pool].is_held(w);
+        let taken = self.pools[pool].is_held(w);
         let careless = matches!(self.rule, Rule::None | Rule::LastUse | Rule::Forced);
         let guard = if taken && !careless { Guard::Busy } else { self.guard(x, w) };
         self.plan.refused |= guard == Guard::Busy;

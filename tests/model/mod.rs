@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! `programs` makes orders of calls; `decide` runs them through the library and notes epochs, windows and
-//! guards; `protocol` turns that into steps of every rank; `net` and `search` decide whether any order of
+//! guards; `protocol` and `writer` turn that into steps of every rank; `net` and `search` decide whether any order of
 //! the steps does harm; `words` replaces ideal signals by memory words; `streams` has kernels that compete for
 //! epochs or processors; `live` drives the library call by call on ranks whose windows have contents. The
 //! claims are in `claims_*`.
@@ -33,8 +33,12 @@ pub mod protocol;
 pub mod search;
 pub mod streams;
 pub mod words;
+mod writer;
 
+mod claims_guard;
+mod claims_order;
 mod claims_pushed;
+mod claims_table;
 
 use net::{Kind, Net, Outcome, Verdict};
 use std::sync::Arc;

@@ -127,7 +127,7 @@ pub enum When {
         at: usize,
         than: usize,
     },
-    /// Not all of these have happened.
+    /// None of these has happened.
     Unless(Vec<Step>),
 }
 
@@ -189,17 +189,15 @@ impl Draft {
         step
     }
 
-    fn last(&mut self) -> &mut Def {
-        self.defs.last_mut().expect("a step was added")
-    }
+    /// More about the step that was added last.
     pub fn when(&mut self, when: Option<When>) {
-        self.last().when = when;
+        self.defs.last_mut().into_iter().for_each(|def| def.when.clone_from(&when));
     }
     pub fn effect(&mut self, effect: Option<Effect>) {
-        self.last().effect = effect;
+        self.defs.last_mut().into_iter().for_each(|def| def.effect.clone_from(&effect));
     }
     pub fn harm(&mut self, harm: Vec<Harm>) {
-        self.last().harm = harm;
+        self.defs.last_mut().into_iter().for_each(|def| def.harm.clone_from(&harm));
     }
 
     /// A wait for a step that nobody takes never ends; a `must` that nobody takes was given up. Steps of the
@@ -269,14 +267,14 @@ pub struct Outcome {
 
 impl Net {
     pub fn may_run(&self, v: usize, done: &Bits, memory: &[u64]) -> bool {
-        let all = |steps: &[Step]| steps.iter().all(|s| self.index.get(s).is_some_and(|&u| done.has(u)));
+        let happened = |s: &Step| self.index.get(s).is_some_and(|&u| done.has(u));
         !done.has(v)
             && self.after[v].without(done).is_empty()
             && match &self.when[v] {
                 None => true,
                 Some(When::Word { at, holds, awaited }) => holds(memory[*at], *awaited),
                 Some(When::Reaches { at, than }) => memory[*at] >= memory[*than],
-                Some(When::Unless(steps)) => !all(steps),
+                Some(When::Unless(steps)) => !steps.iter().any(happened),
             }
     }
 
