@@ -86,31 +86,44 @@ fn frozen_windows() {
 #[test]
 fn the_rule_is_safe_and_exact() {
     for (depth, n) in [(0, 6), (1, 5), (2, 5)] {
-        let (lists, programs) = (frozen_lists(n, 3, How::Push), bounded(n, depth, true));
-        let all = || accepted(AUTO, depth, &[2, 3], &lists, &programs);
-        safe("B7", &format!("the rule, D = {depth}: every program, every sequence it accepts"), nets(all()));
-        each_harmed("B8", &format!("the rule less any one barrier, D = {depth}"), nets(weakened(all())));
-        let any_order = bounded(n, depth, false);
-        let by_epoch = || accepted(Rule::ByEpoch, depth, &[2], &lists, &any_order);
-        safe("B8", &format!("e-1-D in place of what was received, D = {depth}, any order"), nets(by_epoch()));
-        let count = |setups: &mut dyn Iterator<Item = Setup>| {
-            setups.map(|s| s.plan().barriers().len()).sum::<usize>()
-        };
-        let exact = count(&mut accepted(AUTO, depth, &[2], &lists, &any_order));
-        let coarse = count(&mut by_epoch());
-        println!("          barriers: {exact} by what was received, {coarse} by e-1-D");
-        assert_eq!(coarse > exact, depth > 0, "e-1-D asks for barriers that are not needed, but at D = 0");
-        let refused = every(AUTO, depth, &[2, 3], &lists, &programs).filter(|setup| setup.plan().refused);
-        let forced: Vec<_> = refused.map(|setup| Setup { rule: Rule::Forced, ..setup }).collect();
-        if depth > 0 {
-            each_harmed("B9", &format!("what it refuses, behind a barrier, D = {depth}"), nets(forced));
-        } else {
-            assert!(forced.is_empty(), "nothing is refused where reads end before the next send");
-        }
-        for mode in [SyncMode::Ack, SyncMode::Barrier] {
-            let text = format!("mode {mode:?}, D = {depth}: every sequence it accepts");
-            safe("B12", &text, nets(accepted(Rule::Mode(mode), depth, &[2, 3], &lists, &programs)));
-        }
+        rule_at(depth, n, &[2, 3]);
+    }
+}
+
+#[test]
+#[ignore = "hundreds of thousands of programs: minutes"]
+fn the_rule_with_more_ranks_and_operations() {
+    for (depth, n) in [(0, 7), (1, 6), (2, 6), (3, 5)] {
+        rule_at(depth, n, &[2, 3, 4]);
+    }
+}
+
+fn rule_at(depth: usize, n: usize, ranks: &[usize]) {
+    let (lists, programs) = (frozen_lists(n, 3, How::Push), bounded(n, depth, true));
+    let all = || accepted(AUTO, depth, ranks, &lists, &programs);
+    safe("B7", &format!("the rule, D = {depth}: every program, every sequence it accepts"), nets(all()));
+    each_harmed("B8", &format!("the rule less any one barrier, D = {depth}"), nets(weakened(all())));
+    let any_order = bounded(n, depth, false);
+    let late = accepted(AUTO, depth, &[2], &lists, &any_order);
+    safe("B7", &format!("the rule, D = {depth}: the same, received in any order"), nets(late));
+    let by_epoch = || accepted(Rule::ByEpoch, depth, &[2], &lists, &any_order);
+    safe("B8", &format!("e-1-D in place of what was received, D = {depth}, any order"), nets(by_epoch()));
+    let count =
+        |setups: &mut dyn Iterator<Item = Setup>| setups.map(|s| s.plan().barriers().len()).sum::<usize>();
+    let exact = count(&mut accepted(AUTO, depth, &[2], &lists, &any_order));
+    let coarse = count(&mut by_epoch());
+    println!("          barriers: {exact} by what was received, {coarse} by e-1-D");
+    assert_eq!(coarse > exact, depth > 0, "e-1-D asks for barriers that are not needed, but at D = 0");
+    let refused = every(AUTO, depth, ranks, &lists, &programs).filter(|setup| setup.plan().refused);
+    let forced: Vec<_> = refused.map(|setup| Setup { rule: Rule::Forced, ..setup }).collect();
+    if depth > 0 {
+        each_harmed("B9", &format!("what it refuses, behind a barrier, D = {depth}"), nets(forced));
+    } else {
+        assert!(forced.is_empty(), "nothing is refused where reads end before the next send");
+    }
+    for mode in [SyncMode::Ack, SyncMode::Barrier] {
+        let text = format!("mode {mode:?}, D = {depth}: every sequence it accepts");
+        safe("B12", &text, nets(accepted(Rule::Mode(mode), depth, ranks, &lists, &programs)));
     }
 }
 

@@ -143,7 +143,7 @@ fn what_a_wait_compares() {
             worded(depth, words(Test::AtLeast, Slot::One)),
         );
         let turns = deepep::plan::words::turns(depth);
-        for test in [Test::Equal, Test::Checked] {
+        for test in [Test::Equal, Test::Checked, Test::Library] {
             let text = format!("{test:?} on 2 + 2D = {turns} words in turn, D = {depth}");
             safe("A12", &text, worded(depth, words(test, Slot::ByNumber(turns))));
         }
@@ -153,6 +153,22 @@ fn what_a_wait_compares() {
         let shape = [(11, Kind::See, 1), (22, Kind::See, 1)][depth];
         harmed("A12", &format!("a checked word of {} is overtaken, D = {depth}", turns - 1), shape, checked);
     }
+    let any_order = |test| {
+        let words = words(test, Slot::ByNumber(4));
+        let late = bounded(5, 1, false).into_iter().filter(|calls| calls.last() == Some(&Call::Recv(0)));
+        nets(late.map(move |calls| Setup {
+            words: words.clone(),
+            ..Setup::new(2, in_turn(8, 5, How::Push), calls, 1)
+        }))
+    };
+    let text = "2 + 2D words in turn, received out of order, D = 1";
+    harmed(
+        "A17",
+        &format!("{text}: a word must be the signal awaited"),
+        (43, Kind::See, 1),
+        any_order(Test::Checked),
+    );
+    safe("A17", &format!("{text}: a later one of the same turn will do"), any_order(Test::Library));
     let wrapped = worded(0, words(Test::Wrapped, Slot::One));
     harmed("A13", "numbers that wrap, compared as they are", (32, Kind::Read, 4), wrapped);
     safe(

@@ -27,6 +27,7 @@
 //! Nothing can be left out of a trace: every step in it is needed for the last.
 
 pub mod decide;
+pub mod live;
 pub mod net;
 pub mod programs;
 pub mod protocol;
@@ -36,6 +37,7 @@ pub mod words;
 mod writer;
 
 mod claims_guard;
+mod claims_live;
 mod claims_order;
 mod claims_pushed;
 mod claims_table;

@@ -11,6 +11,7 @@
 //! ancestors. [`Net::order`] decides by that, for nets of any size; `search` visits every state and has to
 //! agree.
 
+use deepep::plan::words::{check, unpack, Found};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -160,8 +161,8 @@ pub enum Harm {
     Mixes(Step, Vec<Step>),
     /// One of these has replaced the rows.
     Replaced(Vec<Step>),
-    /// The word has moved on to another signal than the one awaited.
-    Overtaken { at: usize, value: u64 },
+    /// The word has moved on to another signal than the one awaited; with `depth`, as the library sees it.
+    Overtaken { at: usize, value: u64, depth: Option<usize> },
 }
 
 struct Def {
@@ -304,8 +305,13 @@ impl Net {
                 mixes.then(|| format!("among later rows; not yet: rank {} {wanted}", wanted.rank))
             }
             Harm::Replaced(by) => by.iter().find(|s| happened(s)).map(|s| format!("but rank {} {s}", s.rank)),
-            Harm::Overtaken { at, value } => {
-                (memory[*at] != *value).then(|| "but the word holds a later signal".into())
+            Harm::Overtaken { at, value, depth } => {
+                let (word, (epoch, print)) = (memory[*at], unpack(*value));
+                let wrong = match depth {
+                    Some(depth) => check(word, epoch, print, *depth) == Found::Mismatch,
+                    None => word != *value,
+                };
+                wrong.then(|| "but the word holds another signal".into())
             }
         })
     }

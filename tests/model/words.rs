@@ -10,6 +10,8 @@ pub enum Test {
     Equal,
     /// At least, and then the word must be the very signal awaited: what a fingerprint checks.
     Checked,
+    /// The library's check, which takes a much later signal of the same turn for this one.
+    Library,
     /// Numbers modulo 4 are compared as they are.
     Wrapped,
     /// Numbers modulo 4 are compared by the sign of their difference.
@@ -104,13 +106,16 @@ impl Memory {
     fn wait(&self, at: usize, value: u64) -> (When, Vec<Harm>) {
         let holds = match self.words.test {
             Test::AtLeast if matches!(self.words.slot, Slot::Sets { .. }) => |word, value| word >= value,
-            Test::AtLeast | Test::Checked => |word, value| reached(word, unpack(value).0),
+            Test::AtLeast | Test::Checked | Test::Library => |word, value| reached(word, unpack(value).0),
             Test::Equal => |word, value| word == value,
             Test::Wrapped => |word, value| unpack(word).0 >= unpack(value).0,
             Test::Serial => |word, value| (unpack(word).0 + 4 - unpack(value).0) % 4 < 2,
         };
-        let checked = self.words.test == Test::Checked;
-        let harm = if checked { vec![Harm::Overtaken { at, value }] } else { Vec::new() };
+        let harm = match self.words.test {
+            Test::Checked => vec![Harm::Overtaken { at, value, depth: None }],
+            Test::Library => vec![Harm::Overtaken { at, value, depth: Some(self.depth) }],
+            _ => Vec::new(),
+        };
         (When::Word { at, holds, awaited: value }, harm)
     }
 
