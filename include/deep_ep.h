@@ -31,6 +31,33 @@
 
 
 /**
+ * Elements that share a scale; the last block of a row may be shorter.
+ */
+#define CAST_BLOCK 128
+
+#define BF16_NAN 32767
+
+#define FP16_NAN 32767
+
+#define FP32_NAN 2147483647
+
+#define E4M3_NAN 127
+
+/**
+ * The largest finite E4M3 value, code 0x7E.
+ */
+#define E4M3_MAX 448.0
+
+/**
+ * The most that one rank can contribute: a bound on what a confused peer can make this rank allocate.
+ */
+#define MAX_GATHER_BYTES (1 << 30)
+
+#define MAX_RANKS (1 << 16)
+
+#define UNIQUE_ID_BYTES 128
+
+/**
  * buffer_config.flags: refuse a dispatch with an out-of-range or repeated expert id before any peer is
  * signalled, instead of treating the id as -1 and reporting it. Host backend only.
  */
@@ -66,6 +93,50 @@
 #define DEEP_EP_VERSION_MINOR 1
 
 #define DEEP_EP_VERSION_PATCH 0
+
+#define MAX_TOPK 32
+
+/**
+ * Rows, strides and row pointers are multiples of this many bytes.
+ */
+#define ROW_ALIGN 16
+
+/**
+ * Elements that share one scale in a cast.
+ */
+#define SCALE_BLOCK 128
+
+/**
+ * Sections of a region begin at multiples of this, so that no two share a page.
+ */
+#define PAGE 4096
+
+/**
+ * One signal word per cache line: a word is polled by one rank and stored by another.
+ */
+#define WORD_BYTES 64
+
+/**
+ * A rank's verdict on a failed operation: its epoch, then a bit for each missing rank.
+ */
+#define VERDICT_BYTES 192
+
+/**
+ * What a rank tells the others in a reset: generation, epoch, digest of the mask.
+ */
+#define RESET_BYTES 64
+
+/**
+ * "No expert", in ids and positions.
+ */
+#define NONE -1
+
+#define PHASES 4
+
+/**
+ * The last epoch a word can hold: at a million operations a second it is nine years away.
+ */
+#define MAX_EPOCH ((1 << (64 - FINGERPRINT_BITS)) - 1)
 
 /**
  * Result of every call. 0 is success; the groups say whose turn it is: 1-19 the caller, 20-39 the
@@ -175,6 +246,39 @@ enum deep_ep_status_t
 typedef enum deep_ep_status_t deep_ep_status_t;
 #else
 typedef int32_t deep_ep_status_t;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * The phases of an operation that signal. Each has its own words.
+ */
+enum Phase
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * "I have come to this operation": the entry barrier, and the barrier operation.
+     */
+    Enter = 0,
+    /**
+     * "My counts are there."
+     */
+    Counts = 1,
+    /**
+     * "My rows are there."
+     */
+    Data = 2,
+    /**
+     * "I have ended my reads", a running number.
+     */
+    Read = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum Phase Phase;
+#else
+typedef uint32_t Phase;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -961,6 +1065,10 @@ typedef struct {
     uint64_t wait_ns_total;
 } deep_ep_peer_statistics_t;
 
+
+
+#define Phase_ALL { Enter, Counts, Data, Read, }
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1350,6 +1458,147 @@ deep_ep_status_t deep_ep_handle_combine_recv(deep_ep_handle_t *handle,
  */
 DEEP_EP_API
 deep_ep_status_t deep_ep_handle_destroy(deep_ep_handle_t *handle);
+
+/**
+ * Fills a comm configuration with defaults: rank 0 of 1, backend chosen by the library, null unique id.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_config_init(deep_ep_comm_config_t *s,
+                                          size_t struct_size);
+
+/**
+ * Fills a buffer configuration with defaults; max_tokens, max_row_bytes, num_experts and num_topk remain to be
+ * set.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_config_init(deep_ep_buffer_config_t *s,
+                                            size_t struct_size);
+
+/**
+ * Empties a sizes struct.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_sizes_init(deep_ep_buffer_sizes_t *s,
+                                           size_t struct_size);
+
+/**
+ * Empties the input of a dispatch.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_dispatch_in_init(deep_ep_dispatch_in_t *s,
+                                          size_t struct_size);
+
+/**
+ * Empties the output of a dispatch: everything in place.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_dispatch_out_init(deep_ep_dispatch_out_t *s,
+                                           size_t struct_size);
+
+/**
+ * Empties the input of a combine.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_combine_in_init(deep_ep_combine_in_t *s,
+                                         size_t struct_size);
+
+/**
+ * Empties the output of a combine.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_combine_out_init(deep_ep_combine_out_t *s,
+                                          size_t struct_size);
+
+/**
+ * Empties a report.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_report_init(deep_ep_report_t *s,
+                                     size_t struct_size);
+
+/**
+ * Empties a statistics struct.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_statistics_init(deep_ep_statistics_t *s,
+                                         size_t struct_size);
+
+/**
+ * Empties a peer statistics struct.
+ *
+ * Writes at most `struct_size` bytes at `s`, which must be sizeof of the caller's struct.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `s` is null; DEEP_EP_ABI_MISMATCH when no version of the
+ * library had a struct of that size.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_peer_statistics_init(deep_ep_peer_statistics_t *s,
+                                              size_t struct_size);
 
 /**
  * The version of the loaded library: major * 10000 + minor * 100 + patch.

@@ -1,4 +1,9 @@
 //! libdeepep: expert-parallel dispatch and combine behind a C ABI. ARCHITECTURE.md has the map.
 
-mod capi;
+pub mod backend;
+pub mod boot;
+pub mod buffer;
+pub mod capi;
 pub mod error;
+pub mod mem;
+pub mod plan;

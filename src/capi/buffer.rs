@@ -113,7 +113,7 @@ pub unsafe extern "C" fn deep_ep_buffer_barrier(
 ) -> deep_ep_status_t {
     fence("deep_ep_buffer_barrier", || {
         let _ = stream; // host operations run on the calling thread
-        // SAFETY: the caller passes a live buffer.
+                        // SAFETY: the caller passes a live buffer.
         unsafe { object(buffer, "buffer") }?.inner.barrier()
     })
 }

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn deep_ep_unique_id_create(
         // SAFETY: the caller passes null or a terminated string, and a writable id.
         let (address, out) = unsafe { (optional_text(address, "address")?, out_pointer(out, "out")?) };
         let id = crate::boot::UniqueId::create(address.filter(|text| !text.is_empty()))?;
-        *out = deep_ep_unique_id_t { bytes: id.to_bytes() };
+        *out = deep_ep_unique_id_t { bytes: *id.as_bytes() };
         Ok(())
     })
 }
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn deep_ep_comm_create(
     fence("deep_ep_comm_create", || {
         // SAFETY: the caller passes a configuration and a writable pointer.
         let (config, out) = unsafe { (convert::comm_config(config)?, out_pointer(out, "out")?) };
-        let inner = Comm::create(config)?;
+        let inner = config.create()?;
         *out = Box::into_raw(Box::new(deep_ep_comm_t { inner }));
         Ok(())
     })
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn deep_ep_comm_create_local(
 ) -> deep_ep_status_t {
     fence("deep_ep_comm_create_local", || {
         let _ = devices; // the host backend has none
-        // SAFETY: the caller passes a configuration and room for num_ranks pointers.
+                         // SAFETY: the caller passes a configuration and room for num_ranks pointers.
         unsafe {
             let config = convert::local_comm_config(config)?;
             out_pointer(out, "out")?;

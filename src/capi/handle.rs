@@ -1,6 +1,6 @@
 //! deep_ep_handle_*: the operations on one routing.
 
-use super::convert::{self, object, object_mut, out_pointer};
+use super::convert::{self, object, out_pointer};
 use super::deep_ep_status_t;
 use super::fence::fence;
 use super::types::*;
@@ -53,9 +53,9 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch(
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_dispatch", || {
         let _ = stream; // host operations run on the calling thread
-        // SAFETY: the caller passes a live handle and structs whose pointers hold for the call.
+                        // SAFETY: the caller passes a live handle and structs whose pointers hold for the call.
         unsafe {
-            let handle = object_mut(handle, "handle")?;
+            let handle = object(handle, "handle")?;
             let request = convert::dispatch_in(input)?;
             let (size, mut out) = convert::dispatch_out(output)?;
             let arrival = handle.inner.dispatch(&request, &convert::dispatch_target(&out)?)?;
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_send(
         let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
         unsafe {
-            let handle = object_mut(handle, "handle")?;
+            let handle = object(handle, "handle")?;
             handle.inner.dispatch_send(&convert::dispatch_in(input)?)
         }
     })
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_recv(
         let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
         unsafe {
-            let handle = object_mut(handle, "handle")?;
+            let handle = object(handle, "handle")?;
             let (size, mut out) = convert::dispatch_out(output)?;
             let arrival = handle.inner.dispatch_recv(&convert::dispatch_target(&out)?)?;
             convert::fill_dispatch_out(&mut out, &arrival);
@@ -138,9 +138,9 @@ pub unsafe extern "C" fn deep_ep_handle_wait_counts(
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_wait_counts", || {
         let _ = timeout_ms; // on the host the receive has waited already
-        // SAFETY: the caller passes a live handle, and null or room for the numbers.
+                            // SAFETY: the caller passes a live handle, and null or room for the numbers.
         unsafe {
-            let counts = object_mut(handle, "handle")?.inner.counts()?;
+            let counts = object(handle, "handle")?.inner.counts()?;
             if !expert_counts.is_null() {
                 for (i, &count) in counts.experts.iter().enumerate() {
                     *expert_counts.add(i) = i64::from(count);
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn deep_ep_handle_combine_input(
         let _ = stream;
         // SAFETY: the caller passes a live handle and a writable struct.
         unsafe {
-            let handle = object_mut(handle, "handle")?;
+            let handle = object(handle, "handle")?;
             let x = out_pointer(x, "x")?;
             let dtype = convert::combine_dtype(x.dtype, "x.dtype")?;
             *x = convert::rows(&handle.inner.combine_input(dtype)?);
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn deep_ep_handle_release(
     fence("deep_ep_handle_release", || {
         let _ = stream;
         // SAFETY: the caller passes a live handle.
-        unsafe { object_mut(handle, "handle") }?.inner.release()
+        unsafe { object(handle, "handle") }?.inner.release()
     })
 }
 
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn deep_ep_handle_combine(
         let _ = stream;
         // SAFETY: the caller passes a live handle and structs whose pointers hold for the call.
         unsafe {
-            let handle = object_mut(handle, "handle")?;
+            let handle = object(handle, "handle")?;
             handle.inner.combine(&convert::combine_in(input)?, &convert::combine_out(output)?)
         }
     })
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn deep_ep_handle_combine_send(
     fence("deep_ep_handle_combine_send", || {
         let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
-        unsafe { object_mut(handle, "handle")?.inner.combine_send(&convert::combine_in(input)?) }
+        unsafe { object(handle, "handle")?.inner.combine_send(&convert::combine_in(input)?) }
     })
 }
 
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn deep_ep_handle_combine_recv(
     fence("deep_ep_handle_combine_recv", || {
         let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
-        unsafe { object_mut(handle, "handle")?.inner.combine_recv(&convert::combine_out(output)?) }
+        unsafe { object(handle, "handle")?.inner.combine_recv(&convert::combine_out(output)?) }
     })
 }
 

@@ -34,7 +34,12 @@ pub struct deep_ep_unique_id_t {
 /// deep_ep_comm_create, with the context of the configuration. Returns 0 on success; any other number ends the
 /// create with DEEP_EP_SYSTEM.
 pub type deep_ep_allgather_fn = Option<
-    unsafe extern "C" fn(context: *mut c_void, mine: *const c_void, all: *mut c_void, bytes_per_rank: usize) -> i32,
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        mine: *const c_void,
+        all: *mut c_void,
+        bytes_per_rank: usize,
+    ) -> i32,
 >;
 
 /// Who this rank is and how it finds the others.

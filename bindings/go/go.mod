@@ -1,0 +1,3 @@
+module deepep
+
+go 1.19

@@ -1,0 +1,3 @@
+//! The two ways to move and add rows: host memory here, CUDA beside it.
+
+pub mod host;

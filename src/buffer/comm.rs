@@ -1,0 +1,73 @@
+//! Joining a group of ranks.
+
+use crate::boot::{Group, UniqueId};
+use crate::error::{Error, Result, Status};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    Host,
+}
+
+/// How a rank finds the others.
+pub enum Meeting<'a> {
+    Id(UniqueId),
+    Allgather(&'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>>),
+    /// Only a group of one rank needs nothing.
+    Alone,
+}
+
+pub struct CommConfig<'a> {
+    pub rank: u32,
+    pub num_ranks: u32,
+    pub backend: Backend,
+    pub meeting: Meeting<'a>,
+    pub timeout: Duration,
+}
+
+/// One rank's membership.
+pub struct Comm {
+    pub(super) group: Group,
+}
+
+impl Comm {
+    pub fn create(config: CommConfig) -> Result<Arc<Comm>> {
+        let CommConfig { rank, num_ranks, timeout, .. } = config;
+        let group = match config.meeting {
+            Meeting::Id(id) => Group::join(rank, num_ranks, &id, timeout)?,
+            Meeting::Allgather(gather) => Group::join_with(rank, num_ranks, gather, timeout)?,
+            Meeting::Alone => Group::local(1)?.remove(0),
+        };
+        same_backend(&group, config.backend, timeout)?;
+        Ok(Arc::new(Comm { group }))
+    }
+
+    pub fn create_local(num_ranks: u32) -> Result<Vec<Arc<Comm>>> {
+        Ok(Group::local(num_ranks)?.into_iter().map(|group| Arc::new(Comm { group })).collect())
+    }
+
+    pub fn abort(&self, reason: &str) {
+        self.group.abort(reason);
+    }
+
+    pub fn rank(&self) -> usize {
+        self.group.rank() as usize
+    }
+
+    pub fn num_ranks(&self) -> usize {
+        self.group.num_ranks() as usize
+    }
+}
+
+fn same_backend(group: &Group, backend: Backend, timeout: Duration) -> Result<()> {
+    let all = group.all_gather(&[backend as u8], None, timeout)?;
+    match all.iter().position(|other| other[..] != [backend as u8]) {
+        None => Ok(()),
+        Some(rank) => Err(Error::about(
+            Status::DEEP_EP_CONFIG_MISMATCH,
+            vec![rank as u32],
+            format_args!("backend is {backend:?} on rank {}, but another one on rank {rank}", group.rank()),
+        )),
+    }
+}

@@ -1,0 +1,103 @@
+//! Making a buffer: sizes, memory, and the agreement of all ranks.
+
+use super::comm::Comm;
+use super::state::Buffer;
+use crate::backend::host::{Host, Routing};
+use crate::error::{Error, Result, Status};
+use crate::mem::Region;
+use crate::plan::config::Config;
+use crate::plan::layout::{self, Areas};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Exact bytes, part by part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    pub dispatch_windows: u64,
+    pub combine_windows: u64,
+    pub signals: u64,
+    pub local_outputs: u64,
+    pub handle: u64,
+    pub symmetric: u64,
+}
+
+impl Buffer {
+    pub fn sizes(comm: &Comm, config: &Config) -> Result<Sizes> {
+        let region = layout::Region::of(config)?;
+        Ok(Sizes {
+            dispatch_windows: region.combine(0) - region.dispatch(0),
+            combine_windows: region.bytes - region.combine(0),
+            signals: region.signal_bytes(),
+            local_outputs: Areas::of(config, comm.rank())?.bytes,
+            handle: Routing::bytes(config, comm.rank()),
+            symmetric: region.bytes,
+        })
+    }
+
+    /// Collective: every rank makes its own buffer.
+    pub fn create(comm: &Arc<Comm>, config: Config) -> Result<Arc<Buffer>> {
+        let timeout = Duration::from_millis(config.first_timeout_ms.into());
+        let group = &comm.group;
+        agree_on_config(comm, &config, timeout)?;
+        let region = group.agree(Host::allocate(&config), None, timeout)?;
+        let regions = group.share_region(region, None, timeout)?;
+        let config = Arc::new(config);
+        let made =
+            Host::new(comm.rank(), config.clone(), regions).map(|host| Buffer::new(comm, config, host));
+        Ok(Arc::new(group.agree(made, None, timeout)?))
+    }
+
+    /// All ranks of a local group, from one thread.
+    pub fn create_local(comms: &[Arc<Comm>], config: Config) -> Result<Vec<Arc<Buffer>>> {
+        let one_group = comms.iter().enumerate().all(|(rank, comm)| {
+            comm.rank() == rank
+                && comm.num_ranks() == comms.len()
+                && (comms.len() == 1 || comm.group.same_process(&comms[0].group))
+        });
+        if !one_group {
+            return Err(Error::invalid_argument(
+                "comms are not all ranks of one deep_ep_comm_create_local, in order of rank",
+            ));
+        }
+        let config = Arc::new(config);
+        let regions: Vec<Option<Arc<Region>>> =
+            comms.iter().map(|_| Host::allocate(&config).map(Some)).collect::<Result<_>>()?;
+        for region in regions.iter().flatten() {
+            region.close_fd();
+        }
+        let make = |comm: &Arc<Comm>| {
+            let host = Host::new(comm.rank(), config.clone(), regions.clone())?;
+            Ok(Arc::new(Buffer::new(comm, config.clone(), host)))
+        };
+        comms.iter().map(make).collect()
+    }
+}
+
+/// Compares the configurations of all ranks; every rank finds the same first difference.
+fn agree_on_config(comm: &Comm, config: &Config, timeout: Duration) -> Result<()> {
+    let fields = config.fields();
+    let mine: Vec<u8> = fields.iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
+    let all = comm.group.all_gather(&mine, None, timeout)?;
+    for (rank, theirs) in all.iter().enumerate() {
+        for ((name, _), (first, other)) in
+            fields.iter().zip(all[0].chunks_exact(8).zip(theirs.chunks_exact(8)))
+        {
+            if first != other {
+                return Err(Error::about(
+                    Status::DEEP_EP_CONFIG_MISMATCH,
+                    vec![rank as u32],
+                    format_args!(
+                        "{name} is {} on rank 0 but {} on rank {rank}; all ranks must pass the same configuration",
+                        number(first),
+                        number(other)
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}

@@ -1,0 +1,538 @@
+//! Dispatch: check, choose a window, exchange counts, send rows; wait, hand out.
+
+use super::handle::{Arrived, Dispatched, Handle, Progress};
+use super::state::{Entered, Kind, Op};
+use crate::backend::host::{Receive, Received, Routing, Wanted};
+use crate::error::{Error, Result, Status};
+use crate::plan::config::Layout;
+use crate::plan::dtype::IdType;
+use crate::plan::layout::expert_rows_of;
+use crate::plan::report::Report;
+use crate::plan::request::{
+    arrange, plan_dispatch, Arrangement, DispatchPlan, DispatchRequest, DispatchShape, DispatchTarget, Rows,
+    Scales,
+};
+use crate::plan::routing::{canonical_ids, count, mask_ids, place, BadId, NONE};
+use crate::plan::windows::{guard_at_send, Guard};
+use crate::plan::words::{fingerprint, Operation, Phase};
+
+/// A received dispatch: every output with its address.
+pub struct Arrival {
+    pub outputs: DispatchTarget,
+}
+
+/// A dispatch that may be sent: nothing was written or signalled yet.
+struct Ready {
+    plan: DispatchPlan,
+    tokens: usize,
+    window: usize,
+    guard: Guard,
+    op: Op,
+}
+
+impl Handle {
+    pub fn dispatch(&self, request: &DispatchRequest, target: &DispatchTarget) -> Result<Arrival> {
+        let (mut entered, progress) = self.operate()?;
+        let ready = entered.ready(request, progress)?;
+        // What the receive would refuse is refused before anything is sent.
+        let target = entered.claim(target);
+        let arrangement = entered.arrange(&target, &ready.plan.shape)?;
+        entered.free_area(&arrangement)?;
+        entered.send(ready, progress)?;
+        entered.receive(&target, progress)
+    }
+
+    pub fn dispatch_send(&self, request: &DispatchRequest) -> Result<()> {
+        let (mut entered, progress) = self.operate()?;
+        let ready = entered.ready(request, progress)?;
+        entered.send(ready, progress)
+    }
+
+    pub fn dispatch_recv(&self, target: &DispatchTarget) -> Result<Arrival> {
+        let (mut entered, progress) = self.operate()?;
+        if !progress.dispatch_in_flight {
+            return Err(Error::invalid_state(
+                "no dispatch of this handle is in flight; call dispatch_send first",
+            ));
+        }
+        let target = entered.claim(target);
+        entered.receive(&target, progress)
+    }
+}
+
+impl Entered<'_> {
+    /// Everything that can be refused, refused.
+    fn ready(&mut self, request: &DispatchRequest, progress: &mut Progress) -> Result<Ready> {
+        let config = self.buffer.config.clone();
+        if progress.dispatch_in_flight || progress.combine.is_some() {
+            return Err(Error::new(
+                Status::DEEP_EP_BUSY,
+                "the handle has an operation that was sent and not received; receive it first, or use another handle",
+            ));
+        }
+        if progress.fresh {
+            return Err(Error::new(
+                Status::DEEP_EP_BUSY,
+                "the handle's last dispatch was neither combined nor released; do either first, or use another handle",
+            ));
+        }
+        let request = cached_tokens(request, progress)?;
+        let plan = plan_dispatch(&request, &config)?;
+        let tokens = device_tokens(&request);
+        self.may_send()?;
+        let (epoch, newest) = (self.state.epochs.next(), self.state.epochs.newest_received());
+        let guard = |ends| guard_at_send(config.sync, config.layout.packed(), ends, newest, epoch);
+        let (window, guard) = self.state.dispatch.take("dispatch", guard)?;
+        if config.refuse_bad_ids && !request.cached {
+            refuse_bad_ids(&request, tokens, config.topk, config.experts.count())?;
+        }
+        let [hidden, dtype, scale, block] = plan.shape.fields();
+        let fields = [window as u32, hidden, dtype, scale, block];
+        let op = Op {
+            operation: Operation::Dispatch,
+            epoch,
+            fingerprint: fingerprint(Operation::Dispatch, &fields),
+        };
+        Ok(Ready { plan, tokens, window, guard, op })
+    }
+
+    pub(super) fn may_send(&self) -> Result<()> {
+        if self.state.epochs.can_send() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Status::DEEP_EP_BUSY,
+            format_args!(
+                "{} operations are sent and not received, as many as max_in_flight allows; receive one first",
+                self.state.epochs.in_flight().len()
+            ),
+        ))
+    }
+
+    fn send(&mut self, ready: Ready, progress: &mut Progress) -> Result<()> {
+        let Ready { plan, tokens, window, guard, op } = ready;
+        let Some(mut routing) = progress.routing.take() else { return Err(no_routing()) };
+        self.buffer.statistics.begin(op.epoch);
+        let bad = self.route(&plan.request, tokens, &mut routing);
+        let sent = self.send_routed(&plan, tokens, window, guard, op, &mut routing);
+        progress.routing = Some(routing);
+        let (promised, data_turn) = sent?;
+        let (shape, fingerprint) = (plan.shape, op.fingerprint);
+        progress.dispatch =
+            Some(Dispatched { epoch: op.epoch, window, data_turn, fingerprint, shape, tokens, promised });
+        progress.dispatch_in_flight = true;
+        progress.fresh = true;
+        progress.arrived = None;
+        self.state.dispatch.begin(window, progress.number);
+        self.buffer.statistics.count_dispatch();
+        if let Some(bad) = bad {
+            self.buffer.failures.note(self.bad_id(op, bad));
+        }
+        Ok(())
+    }
+
+    /// Takes ids and weights into the handle, and counts.
+    fn route(&mut self, request: &DispatchRequest, tokens: usize, routing: &mut Routing) -> Option<BadId> {
+        let config = self.buffer.config.clone();
+        let span = ..tokens * config.topk;
+        let ids = &mut routing.ids[span];
+        let mut bad = None;
+        if !request.cached {
+            bad = canonical_ids(given_ids(request), config.topk, config.experts.count(), ids);
+            if self.state.alive.contains(&false) {
+                mask_ids(ids, &config.experts, &self.state.alive);
+            }
+        }
+        let weights = &mut routing.weights[span];
+        for (i, (weight, &id)) in weights.iter_mut().zip(ids.iter()).enumerate() {
+            match (id, request.weights, request.cached) {
+                (NONE, _, _) => *weight = 0.0,
+                (_, 0, true) => {}
+                (_, 0, false) => *weight = 1.0,
+                // SAFETY: the caller passes [num_tokens, K] weights; those of ids that are -1 are not read.
+                (_, given, _) => *weight = unsafe { *(given as *const f32).add(i) },
+            }
+        }
+        let scratch = &mut self.state.scratch;
+        count(ids, config.topk, &config.experts, &mut scratch.per_rank, &mut scratch.per_expert);
+        bad
+    }
+
+    fn send_routed(
+        &mut self,
+        plan: &DispatchPlan,
+        tokens: usize,
+        window: usize,
+        guard: Guard,
+        op: Op,
+        routing: &mut Routing,
+    ) -> Result<(i64, usize)> {
+        let config = self.buffer.config.clone();
+        self.guard(op, Kind::Dispatch, window, guard, false)?;
+        let promised = if config.layout.packed() { self.exchange_counts(op, routing)? } else { 0 };
+        if self.state.epochs.send() != Some(op.epoch) {
+            return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
+        }
+        let span = ..tokens * config.topk;
+        if !config.layout.packed() {
+            self.state.scratch.base.fill(0);
+        }
+        let base = &mut self.state.scratch.base;
+        place(&routing.ids[span], config.topk, &config.experts, base, &mut routing.positions[span]);
+        let bytes = wire_bytes(&plan.shape, config.topk);
+        let statistics = &self.buffer.statistics;
+        let span = self.buffer.span("rows", op);
+        if !config.layout.packed() {
+            self.state.host.store_slot_counts(window, &self.state.scratch, &self.state.alive);
+        }
+        let mut sent = |rank| statistics.sent(rank, bytes);
+        self.state.host.send_rows(window, plan, tokens, routing, &mut self.state.scratch, &mut sent);
+        drop(span);
+        let turn = self.state.turns.take(Phase::Data);
+        self.signal(op, Phase::Data, turn);
+        Ok((promised, turn))
+    }
+
+    /// Packed layouts: all ranks learn where their rows begin on every rank. No row leaves before all counts are in, so
+    /// this is an entry barrier too.
+    fn exchange_counts(&mut self, op: Op, routing: &mut Routing) -> Result<i64> {
+        let region = self.state.take_count_region();
+        let turn = self.state.turns.take(Phase::Counts);
+        self.state.host.publish_counts(region, &self.state.scratch, &self.state.alive);
+        self.signal(op, Phase::Counts, turn);
+        self.wait(op, Wanted { phase: Phase::Counts, turn, number: op.epoch })?;
+        self.state.epochs.meet(false);
+        let state = &mut *self.state;
+        Ok(state.host.read_counts(region, routing, &mut state.scratch, &state.alive).expanded)
+    }
+
+    fn bad_id(&self, op: Op, bad: BadId) -> Report {
+        Report {
+            status: Status::DEEP_EP_INVALID_EXPERT_ID,
+            operation: Some(Operation::Dispatch),
+            epoch: op.epoch,
+            row: bad.row,
+            value: bad.value,
+            detail: bad_text(&bad, self.buffer.config.experts.count()),
+            ..Report::nothing(self.state.host.me as u32)
+        }
+    }
+
+    /// The caller's outputs; those that are library memory count as null.
+    fn claim(&self, target: &DispatchTarget) -> DispatchTarget {
+        let mut target = *target;
+        let in_place = |address: &mut usize| {
+            let owned = self.state.owns(*address);
+            if owned {
+                *address = 0;
+            }
+            owned
+        };
+        if in_place(&mut target.x.data) {
+            target.x = Rows { dtype: target.x.dtype, ..Rows::default() };
+        }
+        if in_place(&mut target.scales.data) {
+            let Scales { col_stride, kind, .. } = target.scales;
+            target.scales = Scales { col_stride, kind, ..Scales::default() };
+        }
+        for address in [
+            &mut target.ids,
+            &mut target.weights,
+            &mut target.source,
+            &mut target.rank_counts,
+            &mut target.expert_counts,
+            &mut target.expert_offsets,
+            &mut target.true_rows,
+            &mut target.source_ranges,
+        ] {
+            in_place(address);
+        }
+        target
+    }
+
+    /// Rows that library memory has room for: in all, or per slab.
+    fn slab_rows(&self) -> u64 {
+        let config = &self.buffer.config;
+        match config.layout {
+            Layout::PackedByRank | Layout::SlottedByExpert => config.max_recv_rows,
+            Layout::PackedByExpert => expert_rows_of(config, self.state.host.me),
+            Layout::SlottedByRank => config.max_tokens,
+        }
+    }
+
+    fn arrange(&self, target: &DispatchTarget, shape: &DispatchShape) -> Result<Arrangement> {
+        arrange(target, shape, self.buffer.config.layout, self.slab_rows())
+    }
+
+    /// By expert, rows in place: an area that nobody reads.
+    fn free_area(&self, arrangement: &Arrangement) -> Result<Option<usize>> {
+        let wanted = arrangement.x_in_place || arrangement.scales_in_place;
+        if !self.buffer.config.layout.by_expert() || !wanted {
+            return Ok(None);
+        }
+        let area = self.state.areas_taken.iter().position(|taken| !taken).ok_or_else(|| {
+            Error::new(
+                Status::DEEP_EP_BUSY,
+                format_args!(
+                    "the rows of {} earlier dispatches are in use in place; combine or release one of their handles, \
+                     give out.x.data, or create the buffer with more dispatch_windows",
+                    self.state.areas_taken.len()
+                ),
+            )
+        })?;
+        Ok(Some(area))
+    }
+
+    fn receive(&mut self, target: &DispatchTarget, progress: &mut Progress) -> Result<Arrival> {
+        let Some(sent) = progress.dispatch else { return Err(no_routing()) };
+        let arrangement = self.arrange(target, &sent.shape)?;
+        let area = self.free_area(&arrangement)?;
+        let Some(mut routing) = progress.routing.take() else { return Err(no_routing()) };
+        let op = Op { operation: Operation::Dispatch, epoch: sent.epoch, fingerprint: sent.fingerprint };
+        let wanted = Wanted { phase: Phase::Data, turn: sent.data_turn, number: sent.epoch };
+        if let Err(error) = self.wait(op, wanted) {
+            progress.routing = Some(routing);
+            return Err(error);
+        }
+        let outputs = self.addresses(target, &arrangement, &sent, area, &mut routing);
+        let span = self.buffer.span("receive", op);
+        let state = &mut *self.state;
+        let receive = Receive {
+            window: sent.window,
+            shape: sent.shape,
+            arrangement,
+            outputs,
+            promised: sent.promised,
+            alive: &state.alive,
+        };
+        let received = state.host.receive(&receive, &mut routing, &mut state.scratch);
+        drop(span);
+        state.epochs.receive(sent.epoch);
+        progress.dispatch_in_flight = false;
+        self.hold_or_end(progress, &sent, &arrangement, area);
+        self.count_received(&sent, &routing);
+        progress.arrived = Some(self.arrived(&received, &arrangement, &routing));
+        progress.routing = Some(routing);
+        if received.overflow {
+            self.buffer.failures.note(self.overflow(op, &received, &arrangement));
+        }
+        Ok(Arrival { outputs })
+    }
+
+    /// Every output's address: the caller's, or library memory.
+    fn addresses(
+        &self,
+        target: &DispatchTarget,
+        arrangement: &Arrangement,
+        sent: &Dispatched,
+        area: Option<usize>,
+        routing: &mut Routing,
+    ) -> DispatchTarget {
+        let (host, layout) = (&self.state.host, self.buffer.config.layout);
+        let view = host.dispatch_window(host.me, sent.window);
+        let (x, scales) = area.map_or((view.x, view.scales), |area| host.received_area(area));
+        let or = |given: usize, own: *mut u8| if given == 0 { own as usize } else { given };
+        let packed_by_rank = layout == Layout::PackedByRank;
+        let side = |recv: *mut u8, out: *mut u8| if packed_by_rank { recv } else { out };
+        let has_scales = sent.shape.scale.is_some();
+        DispatchTarget {
+            x: Rows {
+                data: or(target.x.data, x),
+                rows: arrangement.capacity as i64,
+                row_stride: arrangement.x_stride as i64,
+                slot_stride: arrangement.slot_stride as i64,
+                dtype: Some(sent.shape.dtype),
+            },
+            scales: Scales {
+                data: if has_scales { or(target.scales.data, scales) } else { 0 },
+                row_stride: arrangement.scale_row as i64,
+                col_stride: arrangement.scale_col as i64,
+                slot_stride: arrangement.scale_slot as i64,
+                kind: sent.shape.scale,
+                block: sent.shape.block as i32,
+            },
+            ids: or(
+                target.ids,
+                side(routing.recv_ids.as_mut_ptr().cast(), routing.out_ids.as_mut_ptr().cast()),
+            ),
+            weights: or(
+                target.weights,
+                side(routing.recv_weights.as_mut_ptr().cast(), routing.out_weights.as_mut_ptr().cast()),
+            ),
+            source: or(
+                target.source,
+                side(routing.recv_source.as_mut_ptr().cast(), routing.out_source.as_mut_ptr().cast()),
+            ),
+            rank_counts: or(target.rank_counts, routing.rank_counts.as_mut_ptr().cast()),
+            expert_counts: or(target.expert_counts, routing.expert_counts.as_mut_ptr().cast()),
+            expert_offsets: match layout {
+                Layout::PackedByExpert => {
+                    or(target.expert_offsets, routing.expert_offsets.as_mut_ptr().cast())
+                }
+                _ => target.expert_offsets,
+            },
+            true_rows: or(target.true_rows, routing.true_rows.as_mut_ptr().cast()),
+            source_ranges: match layout {
+                Layout::SlottedByExpert => {
+                    or(target.source_ranges, routing.source_ranges.as_mut_ptr().cast())
+                }
+                _ => target.source_ranges,
+            },
+        }
+    }
+
+    /// Rows in place stay in use until combine or release; everything else is read by now.
+    fn hold_or_end(
+        &mut self,
+        progress: &mut Progress,
+        sent: &Dispatched,
+        arrangement: &Arrangement,
+        area: Option<usize>,
+    ) {
+        let in_place = arrangement.x_in_place || arrangement.scales_in_place;
+        if in_place && !self.buffer.config.layout.by_expert() {
+            progress.open_window = Some(sent.window);
+        } else {
+            let next = self.state.epochs.next();
+            self.state.end_reads(Kind::Dispatch, sent.window, next);
+        }
+        if let Some(area) = area {
+            self.state.areas_taken[area] = true;
+            progress.open_area = Some(area);
+        }
+    }
+
+    fn arrived(&self, received: &Received, arrangement: &Arrangement, routing: &Routing) -> Arrived {
+        let fullest = |counts: &[i32]| counts.iter().max().map_or(0, |&most| most as u64);
+        let rows = match self.buffer.config.layout {
+            Layout::PackedByRank | Layout::PackedByExpert => received.rows as u64,
+            Layout::SlottedByRank => fullest(&routing.sent_here).min(arrangement.capacity),
+            Layout::SlottedByExpert => fullest(&routing.expert_counts),
+        };
+        Arrived {
+            link_rows: received.link_rows,
+            rows,
+            slab_rows: arrangement.capacity,
+            present: received.rows,
+        }
+    }
+
+    fn count_received(&self, sent: &Dispatched, routing: &Routing) {
+        let statistics = &self.buffer.statistics;
+        let bytes = wire_bytes(&sent.shape, self.buffer.config.topk);
+        let mut left =
+            if self.buffer.config.layout.packed() { self.buffer.config.max_recv_rows } else { u64::MAX };
+        for (source, &rows) in routing.sent_here.iter().enumerate() {
+            let rows = (rows as u64).min(left);
+            left -= rows;
+            statistics.received(source, rows, rows * bytes);
+        }
+        for (expert, &rows) in routing.expert_counts.iter().enumerate() {
+            statistics.expert_rows(expert, rows as u64);
+        }
+    }
+
+    fn overflow(&self, op: Op, received: &Received, arrangement: &Arrangement) -> Report {
+        let config = &self.buffer.config;
+        let dropped_on_link = received.true_rows[0] > received.link_rows as i64;
+        let (what, fit, sent) = if dropped_on_link {
+            ("received rows (max_recv_rows)", config.max_recv_rows as i64, received.true_rows[0])
+        } else {
+            (
+                "rows handed out (max_expert_rows or out.x.rows)",
+                arrangement.capacity as i64,
+                received.true_rows[1],
+            )
+        };
+        Report {
+            status: Status::DEEP_EP_CAPACITY_EXCEEDED,
+            operation: Some(Operation::Dispatch),
+            epoch: op.epoch,
+            row: fit,
+            value: sent,
+            detail: format!(
+                "{what}: {fit} fit and {sent} were sent; the rows of highest position were dropped"
+            ),
+            ..Report::nothing(self.state.host.me as u32)
+        }
+    }
+}
+
+/// Bytes that cross for one row: data, scales, ids, weights, source.
+fn wire_bytes(shape: &DispatchShape, topk: usize) -> u64 {
+    shape.row_bytes + shape.scale_bytes + 8 * topk as u64 + 8
+}
+
+fn no_routing() -> Error {
+    Error::new(Status::DEEP_EP_INTERNAL, "the handle has lost its memory")
+}
+
+/// A cached dispatch sends as many tokens as the dispatch it repeats.
+fn cached_tokens(request: &DispatchRequest, progress: &Progress) -> Result<DispatchRequest> {
+    if !request.cached {
+        return Ok(*request);
+    }
+    let Some(earlier) = &progress.dispatch else {
+        return Err(Error::invalid_state(
+            "DEEP_EP_DISPATCH_CACHED, but the handle has no routing yet; dispatch with topk_idx first",
+        ));
+    };
+    if request.num_tokens_device != 0 {
+        return Err(Error::invalid_argument(
+            "num_tokens_device is set, but DEEP_EP_DISPATCH_CACHED repeats the earlier number of tokens",
+        ));
+    }
+    let tokens = earlier.tokens as i64;
+    if request.num_tokens != 0 && request.num_tokens != tokens {
+        return Err(Error::invalid_argument(format_args!(
+            "num_tokens is {}, but the routing that DEEP_EP_DISPATCH_CACHED reuses has {tokens} tokens",
+            request.num_tokens
+        )));
+    }
+    Ok(DispatchRequest { num_tokens: tokens, ..*request })
+}
+
+/// The number of tokens, read where the caller says, clamped to what it promised.
+fn device_tokens(request: &DispatchRequest) -> usize {
+    if request.num_tokens_device == 0 {
+        return request.num_tokens as usize;
+    }
+    // SAFETY: the caller passes a readable, aligned number.
+    let given = unsafe { *(request.num_tokens_device as *const i32) };
+    i64::from(given).clamp(0, request.num_tokens) as usize
+}
+
+fn given_ids(request: &DispatchRequest) -> impl Iterator<Item = i64> {
+    let (ids, id_type) = (request.ids, request.id_type.unwrap_or(IdType::Int32));
+    // SAFETY: the caller passes [num_tokens, K] ids of this type, and the consumer takes no more.
+    (0..).map(move |i: usize| unsafe {
+        match id_type {
+            IdType::Int32 => i64::from(*(ids as *const i32).add(i)),
+            IdType::Int64 => *(ids as *const i64).add(i),
+        }
+    })
+}
+
+fn refuse_bad_ids(request: &DispatchRequest, tokens: usize, topk: usize, num_experts: usize) -> Result<()> {
+    let mut given = given_ids(request);
+    let mut row_ids = [NONE; crate::plan::config::MAX_TOPK as usize];
+    for row in 0..tokens {
+        if let Some(bad) = canonical_ids(given.by_ref().take(topk), topk, num_experts, &mut row_ids[..topk]) {
+            let bad = BadId { row: row as i64, ..bad };
+            return Err(Error::new(Status::DEEP_EP_INVALID_EXPERT_ID, bad_text(&bad, num_experts)));
+        }
+    }
+    Ok(())
+}
+
+fn bad_text(bad: &BadId, num_experts: usize) -> String {
+    let BadId { row, value, repeated } = bad;
+    if *repeated {
+        format!("topk_idx row {row} has expert {value} more than once; the repetition counts as -1")
+    } else {
+        format!(
+            "topk_idx row {row} has value {value}, which is neither -1 nor in 0 .. {}; it counts as -1",
+            num_experts - 1
+        )
+    }
+}

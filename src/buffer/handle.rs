@@ -1,0 +1,256 @@
+//! A handle: one routing, and where it stands between its operations.
+
+use super::state::{Buffer, Entered, Kind, Op};
+use crate::backend::host::Routing;
+use crate::error::{Error, Result, Status};
+use crate::plan::dtype::Dtype;
+use crate::plan::request::{Address, CombineShape, DispatchShape, Rows};
+use crate::plan::windows::{guard_at_take, Guard};
+use crate::plan::words::Operation;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+pub struct Handle {
+    pub(super) buffer: Arc<Buffer>,
+    progress: UnsafeCell<Progress>,
+}
+
+// SAFETY: `progress` is touched only inside a call that has exclusive use of the buffer.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// What a handle has done, and what it holds.
+#[derive(Default)]
+pub(super) struct Progress {
+    pub number: u64,
+    pub routing: Option<Box<Routing>>,
+    /// The buffer's generation when the routing was sent.
+    pub generation: u64,
+    /// The last dispatch that was sent, and whether its receive is still to come.
+    pub dispatch: Option<Dispatched>,
+    pub dispatch_in_flight: bool,
+    /// Not combined or released since the last dispatch.
+    pub fresh: bool,
+    /// Rows that callers read in place.
+    pub open_window: Option<usize>,
+    pub open_area: Option<usize>,
+    pub arrived: Option<Arrived>,
+    /// Memory promised by combine_input.
+    pub input: Option<CombineInput>,
+    pub combine: Option<Combined>,
+}
+
+/// A dispatch as it was sent.
+#[derive(Clone, Copy)]
+pub(super) struct Dispatched {
+    pub epoch: u64,
+    pub window: usize,
+    pub data_turn: usize,
+    pub fingerprint: u16,
+    pub shape: DispatchShape,
+    pub tokens: usize,
+    /// Rows after expansion that the counts promise (packed).
+    pub promised: i64,
+}
+
+/// What a receive left for the combine.
+#[derive(Clone, Copy)]
+pub(super) struct Arrived {
+    pub link_rows: usize,
+    /// Rows the caller may have to read: in all, or in the fullest slab.
+    pub rows: u64,
+    /// Rows per slab of the side outputs.
+    pub slab_rows: u64,
+    /// Rows present, as wait_counts tells.
+    pub present: i64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct CombineInput {
+    pub window: usize,
+    pub address: Address,
+    pub dtype: Dtype,
+}
+
+/// A combine that was sent and not received.
+#[derive(Clone, Copy)]
+pub(super) struct Combined {
+    pub epoch: u64,
+    pub window: usize,
+    pub data_turn: usize,
+    pub fingerprint: u16,
+    pub shape: CombineShape,
+    /// Null, or where the token's rank finds its weights.
+    pub weights: Address,
+}
+
+/// What wait_counts tells.
+pub struct Counts {
+    pub experts: Vec<i32>,
+    pub rows: i64,
+}
+
+impl Handle {
+    pub fn create(buffer: &Arc<Buffer>) -> Result<Handle> {
+        let entered = buffer.enter()?;
+        let (routing, number) = entered.state.new_routing();
+        let progress = Progress { number, routing: Some(routing), ..Progress::default() };
+        drop(entered);
+        Ok(Handle { buffer: buffer.clone(), progress: UnsafeCell::new(progress) })
+    }
+
+    /// Takes the buffer and this handle for one operation.
+    pub(super) fn operate(&self) -> Result<(Entered<'_>, &mut Progress)> {
+        let entered = self.buffer.operate()?;
+        // SAFETY: `entered` is the exclusive use of the buffer and its handles.
+        let progress = unsafe { &mut *self.progress.get() };
+        if progress.generation != entered.state.generation {
+            // A reset made everything void: windows and areas are free again, and nothing is in flight.
+            let routing = progress.routing.take();
+            let number = progress.number;
+            *progress =
+                Progress { number, routing, generation: entered.state.generation, ..Progress::default() };
+        }
+        Ok((entered, progress))
+    }
+
+    pub fn counts(&self) -> Result<Counts> {
+        let (_entered, progress) = self.operate()?;
+        match (&progress.arrived, &progress.routing) {
+            (Some(arrived), Some(routing)) => {
+                Ok(Counts { experts: routing.expert_counts.clone(), rows: arrived.present })
+            }
+            _ => Err(Error::invalid_state(
+                "no dispatch of this handle has been received yet, so there are no counts; call dispatch, or \
+                 dispatch_send and dispatch_recv",
+            )),
+        }
+    }
+
+    pub fn release(&self) -> Result<()> {
+        let (mut entered, progress) = self.operate()?;
+        if progress.dispatch_in_flight {
+            return Err(Error::invalid_state(
+                "the handle's dispatch was sent and not received; call dispatch_recv first",
+            ));
+        }
+        let next = entered.state.epochs.next();
+        entered.end_open_reads(progress, next);
+        Ok(())
+    }
+
+    /// Reserves the memory for the rows of the next combine.
+    pub fn combine_input(&self, dtype: Dtype) -> Result<Rows> {
+        let (mut entered, progress) = self.operate()?;
+        let (Some(arrived), Some(dispatch)) = (progress.arrived, progress.dispatch) else {
+            return Err(Error::invalid_state(
+                "no dispatch of this handle has been received; there is nothing to combine",
+            ));
+        };
+        if progress.combine.is_some() {
+            return Err(Error::invalid_state(
+                "the handle's combine was sent and not received; call combine_recv first",
+            ));
+        }
+        let config = self.buffer.config.clone();
+        let row_bytes = dispatch.shape.hidden * dtype.bytes();
+        if row_bytes % 16 != 0 {
+            return Err(Error::invalid_argument(format_args!(
+                "a row of x takes {row_bytes} bytes, which is not a multiple of 16"
+            )));
+        }
+        if row_bytes > config.max_combine_row_bytes {
+            return Err(Error::new(
+                Status::DEEP_EP_CAPACITY_EXCEEDED,
+                format_args!(
+                    "a row of x takes {row_bytes} bytes, more than max_combine_row_bytes = {}",
+                    config.max_combine_row_bytes
+                ),
+            ));
+        }
+        let window = match progress.input {
+            Some(input) => input.window,
+            None => entered.reserve_input(progress.number)?,
+        };
+        let address = entered.state.host.combine_area(window) as Address;
+        progress.input = Some(CombineInput { window, address, dtype });
+        let rows = arrived.slab_rows as i64;
+        Ok(Rows {
+            data: address,
+            rows,
+            row_stride: row_bytes as i64,
+            slot_stride: rows * row_bytes as i64,
+            dtype: Some(dtype),
+        })
+    }
+
+    /// Frees what the handle holds; its memory is kept for the next one.
+    pub fn close(&self) -> Result<()> {
+        let mut entered = match self.buffer.enter() {
+            Ok(entered) => entered,
+            Err(error) if error.status == Status::DEEP_EP_CONCURRENT_USE => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        // SAFETY: `entered` is the exclusive use of the buffer and its handles.
+        let progress = unsafe { &mut *self.progress.get() };
+        if progress.generation == entered.state.generation {
+            entered.let_go(progress);
+        }
+        if let Some(routing) = progress.routing.take() {
+            entered.state.keep_routing(routing);
+        }
+        Ok(())
+    }
+}
+
+impl Entered<'_> {
+    /// The rows of the handle's dispatch are not read any more, before epoch `next` is sent.
+    pub fn end_open_reads(&mut self, progress: &mut Progress, next: u64) {
+        progress.fresh = false;
+        if let Some(window) = progress.open_window.take() {
+            self.state.end_reads(Kind::Dispatch, window, next);
+        }
+        if let Some(area) = progress.open_area.take() {
+            self.state.areas_taken[area] = false;
+        }
+    }
+
+    /// Nothing of the handle is in flight, open or held any more.
+    fn let_go(&mut self, progress: &mut Progress) {
+        let next = self.state.epochs.next();
+        if let Some(sent) = progress.dispatch.filter(|_| progress.dispatch_in_flight) {
+            self.state.epochs.abandon(sent.epoch);
+            self.state.end_reads(Kind::Dispatch, sent.window, next);
+        }
+        if let Some(sent) = progress.combine {
+            self.state.epochs.abandon(sent.epoch);
+            self.state.end_reads(Kind::Combine, sent.window, next);
+        }
+        if let Some(input) = progress.input {
+            self.state.combine.windows.let_go(input.window);
+        }
+        self.end_open_reads(progress, next);
+    }
+
+    /// Holds a combine window for a handle. Where peers pull what the caller will write, the guard is here.
+    fn reserve_input(&mut self, number: u64) -> Result<usize> {
+        let (mode, pulls) = (self.buffer.config.sync, self.state.host.pulls_from_caller());
+        let (newest, next) = (self.state.epochs.newest_received(), self.state.epochs.next());
+        let guard = |ends| guard_at_take(mode, ends, newest, next);
+        let (window, guard) = self.state.combine.take("combine", guard)?;
+        if pulls {
+            match guard {
+                Guard::Barrier => self.barrier()?,
+                Guard::Acks => {
+                    let op = Op { operation: Operation::Combine, epoch: next, fingerprint: 0 };
+                    self.guard(op, Kind::Combine, window, Guard::Acks, false)?;
+                }
+                Guard::Nothing | Guard::Busy => {}
+            }
+        }
+        self.state.combine.windows.hold(window);
+        self.state.combine.note_holder(window, number);
+        Ok(window)
+    }
+}

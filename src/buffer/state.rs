@@ -1,0 +1,357 @@
+//! One buffer: what may be read at any time, and what only the running operation touches.
+
+use super::comm::Comm;
+use super::failure::Failures;
+use super::statistics::Statistics;
+use super::trace::Trace;
+use crate::backend::host::{Host, Routing, Scratch, Watch};
+use crate::error::{Error, Result, Status};
+use crate::plan::config::{within, Config};
+use crate::plan::report::Report;
+use crate::plan::request::Address;
+use crate::plan::windows::{count_regions, Ends, Epochs, Guard, SyncMode, Windows};
+use crate::plan::words::{Operation, Phase, Turns};
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+pub struct Buffer {
+    pub(super) comm: Arc<Comm>,
+    pub(super) config: Arc<Config>,
+    pub(super) failures: Failures,
+    pub(super) statistics: Statistics,
+    pub(super) trace: Option<Trace>,
+    pub(super) alive: RwLock<Vec<bool>>,
+    timeout_ms: AtomicU32,
+    first_timeout_ms: AtomicU32,
+    busy: AtomicBool,
+    state: UnsafeCell<Option<State>>,
+}
+
+// SAFETY: `state` is touched only by the thread that has set `busy`; everything else is shared by its own means.
+unsafe impl Sync for Buffer {}
+// SAFETY: as above; nothing in it is tied to a thread.
+unsafe impl Send for Buffer {}
+
+/// What only the running operation touches.
+pub(super) struct State {
+    pub host: Host,
+    pub scratch: Scratch,
+    pub epochs: Epochs,
+    pub turns: Turns,
+    pub dispatch: WindowSet,
+    pub combine: WindowSet,
+    /// Areas for received rows that callers still read.
+    pub areas_taken: Vec<bool>,
+    /// Count exchanges made.
+    pub exchanges: u64,
+    /// Ends of reads told to peers (ACK).
+    pub acks: u64,
+    /// The epoch that create or the last reset agreed on.
+    pub settled: u64,
+    /// Resets; routings of an earlier generation are void.
+    pub generation: u64,
+    pub alive: Vec<bool>,
+    /// Library memory that callers may hand back: start to end.
+    own: BTreeMap<Address, Address>,
+    /// Memory of destroyed handles. It stays mapped, so that a pointer left in a caller's struct is still known as the
+    /// library's.
+    spare: Vec<Box<Routing>>,
+    handles: u64,
+}
+
+/// The windows of one kind, with what each waits for.
+pub(super) struct WindowSet {
+    pub windows: Windows,
+    /// Number of the read signal that ended each window's last use (ACK).
+    acks: Vec<u64>,
+    /// The handle that used each window last.
+    holders: Vec<u64>,
+}
+
+impl WindowSet {
+    fn new(count: usize) -> WindowSet {
+        WindowSet { windows: Windows::new(count), acks: vec![0; count], holders: vec![0; count] }
+    }
+
+    /// The window of the next operation of handle `holder`, and what it has to await.
+    pub fn take(&self, kind: &str, guard: impl Fn(Ends) -> Guard) -> Result<(usize, Guard)> {
+        let busy = |what: &str| {
+            let holders: Vec<String> = self.holders.iter().map(u64::to_string).collect();
+            Error::new(
+                Status::DEEP_EP_BUSY,
+                format_args!(
+                    "{what} of {} {kind} windows, last used by handles {}; combine or release a handle, receive what \
+                     was sent, use caller memory, or create the buffer with more {kind}_windows",
+                    self.windows.count(),
+                    holders.join(", ")
+                ),
+            )
+        };
+        let window = self.windows.choose().ok_or_else(|| busy("none is free"))?;
+        match guard(self.windows.ends(window)) {
+            Guard::Busy => Err(busy("none can be written yet")),
+            guard => Ok((window, guard)),
+        }
+    }
+
+    pub fn begin(&mut self, window: usize, holder: u64) {
+        self.windows.begin(window);
+        self.holders[window] = holder;
+    }
+
+    /// Names the handle that a window is held for.
+    pub fn note_holder(&mut self, window: usize, holder: u64) {
+        self.holders[window] = holder;
+    }
+
+    pub fn ack(&self, window: usize) -> u64 {
+        self.acks[window]
+    }
+}
+
+/// Exclusive use of a buffer's state, for one call.
+pub(super) struct Entered<'a> {
+    pub buffer: &'a Buffer,
+    pub state: &'a mut State,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.buffer.busy.store(false, Ordering::Release);
+    }
+}
+
+impl Buffer {
+    pub(super) fn new(comm: &Arc<Comm>, config: Arc<Config>, host: Host) -> Buffer {
+        let depth = config.depth();
+        let state = State {
+            scratch: Scratch::new(&host),
+            epochs: Epochs::new(config.max_in_flight, 0),
+            turns: Turns::new(depth),
+            dispatch: WindowSet::new(config.dispatch_windows),
+            combine: WindowSet::new(config.combine_windows),
+            areas_taken: vec![false; if config.layout.by_expert() { config.dispatch_windows } else { 0 }],
+            exchanges: 0,
+            acks: 0,
+            settled: 0,
+            generation: 0,
+            alive: vec![true; config.num_ranks],
+            own: own_ranges(&host),
+            spare: Vec::new(),
+            handles: 0,
+            host,
+        };
+        Buffer {
+            comm: comm.clone(),
+            failures: Failures::new(comm.rank() as u32),
+            statistics: Statistics::new(&config, comm.rank()),
+            trace: config.trace.then(|| Trace::new(comm.rank())),
+            alive: RwLock::new(state.alive.clone()),
+            timeout_ms: AtomicU32::new(config.timeout_ms),
+            first_timeout_ms: AtomicU32::new(config.first_timeout_ms),
+            busy: AtomicBool::new(false),
+            state: UnsafeCell::new(Some(state)),
+            config,
+        }
+    }
+
+    pub fn num_ranks(&self) -> usize {
+        self.config.num_ranks
+    }
+
+    pub fn local_experts(&self) -> &[i32] {
+        self.config.experts.of_rank(self.comm.rank())
+    }
+
+    pub fn alive(&self) -> Vec<u8> {
+        let alive = self.alive.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        alive.iter().map(|&alive| u8::from(alive)).collect()
+    }
+
+    pub fn set_timeout(&self, timeout_ms: u32) -> Result<()> {
+        within("timeout_ms", timeout_ms.into(), 1, u32::MAX.into())?;
+        self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
+        self.first_timeout_ms.store(timeout_ms, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn first_timeout(&self) -> Duration {
+        Duration::from_millis(self.first_timeout_ms.load(Ordering::Relaxed).into())
+    }
+
+    /// Takes the buffer for one call of any kind.
+    pub(super) fn enter(&self) -> Result<Entered<'_>> {
+        if self.comm.group.in_forked_child() {
+            return Err(Error::invalid_state(
+                "this process was forked after the buffer was made and is no rank of it; create a comm here",
+            ));
+        }
+        self.seize()
+    }
+
+    fn seize(&self) -> Result<Entered<'_>> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Err(Error::new(
+                Status::DEEP_EP_CONCURRENT_USE,
+                "another thread is inside a call on this buffer; its operations come one after the other",
+            ));
+        }
+        // SAFETY: `busy` was free and is now ours until `Entered` is dropped.
+        match unsafe { &mut *self.state.get() } {
+            Some(state) => Ok(Entered { buffer: self, state }),
+            None => {
+                self.busy.store(false, Ordering::Release);
+                Err(Error::invalid_state("the buffer was destroyed"))
+            }
+        }
+    }
+
+    /// Takes the buffer for an operation: not while it is poisoned or the group aborted.
+    pub(super) fn operate(&self) -> Result<Entered<'_>> {
+        let entered = self.enter()?;
+        self.failures.check()?;
+        if let Some((rank, reason)) = self.comm.group.aborted() {
+            let report = Report {
+                status: Status::DEEP_EP_ABORTED,
+                missing: vec![rank],
+                detail: format!("rank {rank} aborted: {reason}"),
+                epoch: entered.state.epochs.next(),
+                ..Report::nothing(self.comm.rank() as u32)
+            };
+            return Err(self.failures.poison(report));
+        }
+        Ok(entered)
+    }
+
+    /// Gives the memory back; handles find the buffer gone.
+    pub fn destroy(&self) -> Result<()> {
+        let entered = match self.seize() {
+            Ok(entered) => entered,
+            Err(error) if error.status == Status::DEEP_EP_CONCURRENT_USE => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        // SAFETY: `busy` is ours; the reference in `entered` is not used any more.
+        drop(unsafe { (*self.state.get()).take() });
+        drop(entered);
+        Ok(())
+    }
+}
+
+fn own_ranges(host: &Host) -> BTreeMap<Address, Address> {
+    host.own_ranges()
+        .into_iter()
+        .filter(|range| !range.is_empty())
+        .map(|range| (range.start, range.end))
+        .collect()
+}
+
+impl State {
+    /// Whether an address lies in library memory of this buffer.
+    pub fn owns(&self, address: Address) -> bool {
+        self.own.range(..=address).next_back().is_some_and(|(_, &end)| address < end)
+    }
+
+    pub fn adopt(&mut self, ranges: impl IntoIterator<Item = Range<Address>>) {
+        self.own.extend(
+            ranges.into_iter().filter(|range| !range.is_empty()).map(|range| (range.start, range.end)),
+        );
+    }
+
+    /// Memory for a new handle, and its number.
+    pub fn new_routing(&mut self) -> (Box<Routing>, u64) {
+        self.handles += 1;
+        let routing = self.spare.pop().unwrap_or_else(|| {
+            let routing = Box::new(Routing::new(&self.host.config, self.host.me));
+            self.adopt(routing.own_ranges());
+            routing
+        });
+        (routing, self.handles)
+    }
+
+    pub fn keep_routing(&mut self, routing: Box<Routing>) {
+        self.spare.push(routing);
+    }
+
+    /// The count region of the next exchange, which is hereby taken.
+    pub fn take_count_region(&mut self) -> usize {
+        let regions = count_regions(self.host.config.depth()) as u64;
+        self.exchanges += 1;
+        (self.exchanges % regions) as usize
+    }
+
+    pub fn watch<'a>(&'a self, buffer: &'a Buffer, op: Op, waited: &'a dyn Fn(usize, u64)) -> Watch<'a> {
+        let first = op.epoch == self.settled + 1;
+        let timeout = if first { &buffer.first_timeout_ms } else { &buffer.timeout_ms };
+        Watch {
+            group: &buffer.comm.group,
+            alive: &self.alive,
+            operation: op.operation,
+            epoch: op.epoch,
+            fingerprint: op.fingerprint,
+            timeout: Duration::from_millis(timeout.load(Ordering::Relaxed).into()),
+            settled: self.settled,
+            waited,
+        }
+    }
+
+    /// Ends the reads of a window and, where peers wait for that, tells them.
+    pub fn end_reads(&mut self, kind: Kind, window: usize, next_epoch: u64) {
+        let acks = (self.host.config.sync == SyncMode::Ack).then(|| {
+            self.acks += 1;
+            self.host.signal(Phase::Read, 0, self.acks, 0, &self.alive);
+            self.acks
+        });
+        let set = self.set(kind);
+        set.windows.end_reads(window, next_epoch);
+        set.acks[window] = acks.unwrap_or(0);
+    }
+
+    pub fn set(&mut self, kind: Kind) -> &mut WindowSet {
+        match kind {
+            Kind::Dispatch => &mut self.dispatch,
+            Kind::Combine => &mut self.combine,
+        }
+    }
+
+    /// All windows and areas free, nothing in flight, the next epoch behind all that began.
+    pub fn restart(&mut self, next_epoch: u64) {
+        self.epochs.reset(next_epoch, true);
+        self.turns.reset();
+        self.dispatch.windows.reset(next_epoch);
+        self.combine.windows.reset(next_epoch);
+        for set in [&mut self.dispatch, &mut self.combine] {
+            set.acks.fill(0);
+        }
+        self.areas_taken.fill(false);
+        self.exchanges = 0;
+        self.settled = next_epoch - 1;
+        self.generation += 1;
+    }
+
+    /// What the library owns, anew after its regions were replaced.
+    pub fn rebuild_ranges(&mut self, old: [Range<Address>; 2]) {
+        for range in old {
+            self.own.remove(&range.start);
+        }
+        let ranges = self.host.own_ranges();
+        self.adopt(ranges);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Dispatch,
+    Combine,
+}
+
+/// What an operation tells its peers that it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Op {
+    pub operation: Operation,
+    pub epoch: u64,
+    pub fingerprint: u16,
+}

@@ -1,0 +1,11 @@
+//! Memory that ranks share, and how a thread waits for words in it to change.
+
+mod fork;
+mod local;
+mod region;
+mod wait;
+
+pub use fork::ForkGuard;
+pub use local::LocalMemory;
+pub use region::Region;
+pub use wait::{deadline_after, Backoff};
