@@ -79,9 +79,9 @@ impl Host {
         scratch.base.fill(0);
         scratch.cursors.clear();
         scratch.cursors.resize(mine.len(), 0);
-        for source in 0..num_ranks {
+        for (source, &takes_part) in alive.iter().enumerate() {
             routing.sent_here[source] = 0;
-            if !alive[source] {
+            if !takes_part {
                 continue;
             }
             let counts = self.counts(self.me, region, source);
