@@ -69,12 +69,15 @@ impl Host {
                     }
                     let slab_start = if packed { 0 } else { local as i64 * capacity };
                     routing.expert_rows[i] = (slab_start + begin + within) as i32;
-                    let range = &mut routing.source_ranges[(local * self.num_ranks() + source) * 2..][..2];
-                    if range[1] == 0 {
-                        range[0] = within as i32;
-                    }
-                    range[1] += 1;
+                    routing.source_ranges[(local * self.num_ranks() + source) * 2 + 1] += 1;
                 }
+            }
+        }
+        for ranges in routing.source_ranges.chunks_exact_mut(self.num_ranks() * 2) {
+            let mut begin = 0;
+            for range in ranges.chunks_exact_mut(2) {
+                range[0] = begin; // also of a source without rows, so that each begins where the one before ends
+                begin += range[1];
             }
         }
     }
