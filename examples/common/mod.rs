@@ -4,13 +4,13 @@
 // Each example uses a part of it.
 #![allow(dead_code, unused_imports)]
 
+mod id;
 mod memory;
 mod objects;
-mod id;
 
+pub use id::{id_from_text, id_to_text};
 pub use memory::Lines;
 pub use objects::{local_group, sizes, unique_id, Buffer, Comm, Handle};
-pub use id::{id_from_text, id_to_text};
 
 use deepep::capi::{deep_ep_last_error, deep_ep_status_t};
 use std::ffi::CStr;

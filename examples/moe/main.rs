@@ -74,7 +74,11 @@ fn demo(options: &Options) -> Outcome<String> {
     let start = Instant::now();
     let want = alone(options, &text)?;
     let got: Vec<u8> = done.into_iter().flat_map(|(_, rows)| rows).collect();
-    println!("{ranks} ranks: {:.2} s; one rank: {:.2} s", parallel.as_secs_f64(), start.elapsed().as_secs_f64());
+    println!(
+        "{ranks} ranks: {:.2} s; one rank: {:.2} s",
+        parallel.as_secs_f64(),
+        start.elapsed().as_secs_f64()
+    );
     match compare::difference(&got, &want, ROW_BYTES) {
         Some(difference) => Err(difference),
         None => Ok(format!(

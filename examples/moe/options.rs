@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Runs one MoE layer over the bytes of a text, with the ranks as processes, and checks the output against a run with
 /// one rank bit for bit.
 #[derive(Parser, Clone)]
-#[command(name = "moe")]
+#[command(name = "moe", args_override_self = true)]
 pub struct Options {
     /// The text; its bytes are the tokens.
     #[arg(default_value = "README.md")]

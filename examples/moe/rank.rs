@@ -64,7 +64,11 @@ impl<'a> Layer<'a> {
     }
 
     /// The layer's output for this rank's share of the text. `ended` is called after each batch.
-    pub fn run(mut self, text: &[u8], ended: &mut dyn FnMut(usize) -> Outcome<()>) -> Outcome<(Report, Lines)> {
+    pub fn run(
+        mut self,
+        text: &[u8],
+        ended: &mut dyn FnMut(usize) -> Outcome<()>,
+    ) -> Outcome<(Report, Lines)> {
         let share = share(text.len(), self.rank, self.ranks);
         let mut output = Lines::new(share.len() * ROW_BYTES);
         let handle = self.buffer.handle()?;

@@ -7,7 +7,12 @@ pub fn per_rank(reports: &[Report]) {
     println!();
     println!(
         "{:>4} {:>7} {:>7}  {:<40} {:<40} {:>24}",
-        "rank", "tokens", "batches", "dispatch sent / received", "combine sent / received", "ms dispatch/experts/comb."
+        "rank",
+        "tokens",
+        "batches",
+        "dispatch sent / received",
+        "combine sent / received",
+        "ms dispatch/experts/comb."
     );
     for report in reports {
         println!(

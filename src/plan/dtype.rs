@@ -28,9 +28,11 @@ impl Dtype {
             3 => Dtype::Fp32,
             4 => Dtype::Fp8,
             5 => Dtype::Opaque,
-            _ => return Err(Error::unsupported(format_args!(
+            _ => {
+                return Err(Error::unsupported(format_args!(
                 "{field} is {number}, which is no type of rows: BF16 1, FP16 2, FP32 3, FP8_E4M3 4, OPAQUE 5"
-            ))),
+            )))
+            }
         }))
     }
 
