@@ -6,7 +6,7 @@ use std::cell::Cell;
 thread_local! {
     // Without a destructor and without lazy set-up, so that the allocator may touch them at any time.
     static CALLS: Cell<u64> = const { Cell::new(0) };
-    static BYTES: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 pub struct Counting;
@@ -27,11 +27,13 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size);
+        HELD.with(|held| held.set(held.get() - layout.size() as i64));
         // SAFETY: as the caller promises.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.with(|held| held.set(held.get() - layout.size() as i64));
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -39,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 
 fn note(bytes: usize) {
     CALLS.with(|calls| calls.set(calls.get() + 1));
-    BYTES.with(|sum| sum.set(sum.get() + bytes as u64));
+    HELD.with(|held| held.set(held.get() + bytes as i64));
 }
 
 /// Allocations made by this thread so far.
@@ -47,7 +49,7 @@ pub fn calls() -> u64 {
     CALLS.with(Cell::get)
 }
 
-/// Bytes this thread has asked for so far.
-pub fn bytes() -> u64 {
-    BYTES.with(Cell::get)
+/// Bytes this thread has been given and has not given back.
+pub fn held() -> i64 {
+    HELD.with(Cell::get)
 }

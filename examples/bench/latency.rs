@@ -1,9 +1,9 @@
 //! The smallest useful operation, between two processes.
 
-use crate::alloc;
 use crate::common::{id_from_text, id_to_text, unique_id, Buffer, Comm, Outcome};
 use crate::measure::{quantile, Case};
 use crate::pair::{config, Pair, EXPERTS, HIDDEN, TOPK};
+use crate::{alloc, machine};
 use deepep::capi::deep_ep_layout_t;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ pub fn run(pairs: usize) -> Outcome<Case> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(|error| format!("cannot start the peer: {error}"))?;
-    let measured = Comm::join(0, 2, id, MEET_MS).and_then(|comm| measure(comm, pairs, 1));
+    let measured = Comm::join(0, 2, id, MEET_MS).and_then(|comm| measure(comm, 0, pairs));
     if measured.is_err() {
         let _ = peer.kill();
     }
@@ -50,16 +50,18 @@ pub fn run(pairs: usize) -> Outcome<Case> {
 /// What the other process does.
 pub fn peer(id: &str, pairs: usize) -> Outcome<()> {
     let comm = Comm::join(1, 2, id_from_text(id)?, MEET_MS)?;
-    measure(comm, pairs, 2).map(|_| ())
+    measure(comm, 1, pairs).map(|_| ())
 }
 
-fn measure(mut comm: Comm, pairs: usize, seed: u64) -> Outcome<(Vec<f64>, BTreeMap<String, i64>)> {
+fn measure(mut comm: Comm, rank: usize, pairs: usize) -> Outcome<(Vec<f64>, BTreeMap<String, i64>)> {
+    machine::stay_on_core(rank);
     let buffer = Buffer::create(&mut comm, &config(deep_ep_layout_t::DEEP_EP_SLOTTED_BY_RANK)?)?;
-    let mut pair = Pair::new(&buffer, seed)?;
+    let mut pair = Pair::new(&buffer, rank as u64 + 1)?;
     for _ in 0..pairs / 10 {
         pair.run()?;
     }
-    let mut us = vec![0.0; pairs];
+    // Not zero, which would leave its pages to be made in the loop.
+    let mut us = vec![1.0; pairs];
     let (before, allocations) = (Usage::now(), alloc::calls());
     for sample in &mut us {
         let begin = Instant::now();

@@ -56,9 +56,9 @@ fn exact_size(layout: deep_ep_layout_t, name: &str) -> Outcome<Case> {
     let before = Mapped::now();
     let buffer = Buffer::create(&mut comms[0], &config)?;
     let after = Mapped::now();
-    let bytes = alloc::bytes();
+    let held = alloc::held();
     let handle = buffer.handle()?;
-    let heap = (alloc::bytes() - bytes) as i64;
+    let heap = alloc::held() - held;
     drop(handle);
     let parts = [
         ("symmetric", promised.total_symmetric, after.shared - before.shared),

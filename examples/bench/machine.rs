@@ -52,6 +52,24 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Keeps this thread on one of the cores that it may use, so that ranks do not meet on the same one.
+pub fn stay_on_core(number: usize) {
+    // SAFETY: a set of cores is plain data, and the calls read or write only that.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        if libc::sched_getaffinity(0, size, &mut set) != 0 {
+            return;
+        }
+        let mine: Vec<usize> =
+            (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &set)).collect();
+        let Some(&core) = mine.get(number % mine.len().max(1)) else { return };
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size, &set);
+    }
+}
+
 /// The date in UTC as YYYY-MM-DD.
 fn today() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

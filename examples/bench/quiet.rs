@@ -64,7 +64,7 @@ pub fn watched(pairs: usize) -> Outcome<()> {
             .collect::<Outcome<_>>()?;
         // Pages are touched, and each window used, before anything is forbidden.
         (0..200).try_for_each(|_| run_all(&mut ranks))?;
-        groups.push((ranks, buffers, comms, vec![0.0; pairs]));
+        groups.push((ranks, buffers, comms, vec![1.0; pairs]));
     }
     forbid_system_calls()?;
     for (ranks, _, _, us) in &mut groups {

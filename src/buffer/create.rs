@@ -1,6 +1,8 @@
 //! Making a buffer: sizes, memory, and the agreement of all ranks.
 
 use super::comm::Comm;
+use super::handle::Handle;
+use super::owned::RANGE_BYTES;
 use super::state::Buffer;
 use crate::backend::host::{Host, Routing};
 use crate::error::{Error, Result, Status};
@@ -21,6 +23,12 @@ pub struct Sizes {
     pub symmetric: u64,
 }
 
+/// The routing, what the caller holds of it, and the notes of whose memory it is.
+fn handle_bytes(config: &Config, rank: usize) -> u64 {
+    let notes = Routing::num_ranges(config, rank) * RANGE_BYTES;
+    Routing::bytes(config, rank) + (size_of::<Handle>() + notes) as u64
+}
+
 impl Buffer {
     pub fn sizes(comm: &Comm, config: &Config) -> Result<Sizes> {
         let region = layout::Region::of(config)?;
@@ -29,7 +37,7 @@ impl Buffer {
             combine_windows: region.bytes - region.combine(0),
             signals: region.signal_bytes(),
             local_outputs: Areas::of(config, comm.rank())?.bytes,
-            handle: Routing::bytes(config, comm.rank()),
+            handle: handle_bytes(config, comm.rank()),
             symmetric: region.bytes,
         })
     }

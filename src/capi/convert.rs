@@ -13,6 +13,7 @@ use crate::plan::request::{
 };
 use crate::plan::words::{Operation, Phase};
 use std::ffi::{c_char, c_void, CStr};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -300,7 +301,7 @@ pub(super) unsafe fn local_comm_config(config: *const deep_ep_comm_config_t) -> 
     Ok(config.num_ranks as u32)
 }
 
-fn reserved(field: &str, value: u32) -> Result<()> {
+fn reserved(field: impl Display, value: u32) -> Result<()> {
     if value == 0 {
         return Ok(());
     }
@@ -424,13 +425,13 @@ pub(super) fn sizes(s: Sizes) -> deep_ep_buffer_sizes_t {
 // ------------------------------------------------------------------------------------------------ operations
 
 fn parse_rows(rows: &deep_ep_rows_t, name: &str) -> Result<Rows> {
-    reserved(&format!("{name}.reserved"), rows.reserved)?;
+    reserved(format_args!("{name}.reserved"), rows.reserved)?;
     Ok(Rows {
         data: rows.data as usize,
         rows: rows.rows,
         row_stride: rows.row_stride,
         slot_stride: rows.slot_stride,
-        dtype: Dtype::parse(rows.dtype, &format!("{name}.dtype"))?,
+        dtype: Dtype::parse(rows.dtype, format_args!("{name}.dtype"))?,
     })
 }
 
@@ -440,7 +441,7 @@ fn parse_scales(scales: &deep_ep_scales_t, name: &str) -> Result<Scales> {
         row_stride: scales.row_stride,
         col_stride: scales.col_stride,
         slot_stride: scales.slot_stride,
-        kind: ScaleKind::parse(scales.dtype, &format!("{name}.dtype"))?,
+        kind: ScaleKind::parse(scales.dtype, format_args!("{name}.dtype"))?,
         block: scales.block,
     })
 }

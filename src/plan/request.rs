@@ -5,6 +5,7 @@ use super::config::{host_has_none, multiple_of_16, within, Config, Layout};
 use super::dtype::{Dtype, IdType, ScaleKind, ROW_ALIGN, SCALE_BLOCK};
 use super::round_up;
 use crate::error::{Error, Result, Status};
+use std::fmt::Display;
 
 /// Where something lies; 0 is null.
 pub type Address = usize;
@@ -266,7 +267,7 @@ fn input_rows(name: &str, rows: &Rows, row_bytes: u64, needed: i64) -> Result<u6
 
 /// Checks the stride and alignment of rows, and returns the stride with 0 filled in.
 fn row_stride(name: &str, rows: &Rows, row_bytes: u64) -> Result<u64> {
-    within(&format!("{name}.rows"), rows.rows, 0, i64::MAX)?;
+    within(format_args!("{name}.rows"), rows.rows, 0, i64::MAX)?;
     if row_bytes % ROW_ALIGN != 0 {
         return Err(Error::invalid_argument(format_args!(
             "a row of {name} takes {row_bytes} bytes, which is not a multiple of 16; change hidden"
@@ -278,8 +279,8 @@ fn row_stride(name: &str, rows: &Rows, row_bytes: u64) -> Result<u64> {
             rows.row_stride
         )));
     }
-    multiple_of_16(&format!("{name}.row_stride"), rows.row_stride)?;
-    aligned(&format!("{name}.data"), rows.data, 16)?;
+    multiple_of_16(format_args!("{name}.row_stride"), rows.row_stride)?;
+    aligned(format_args!("{name}.data"), rows.data, 16)?;
     Ok(if rows.row_stride == 0 { row_bytes } else { rows.row_stride as u64 })
 }
 
@@ -291,7 +292,7 @@ fn non_null(name: &str, address: Address) -> Result<()> {
 }
 
 /// Refuses a misaligned pointer.
-pub fn aligned(name: &str, address: Address, to: usize) -> Result<()> {
+pub fn aligned(name: impl Display, address: Address, to: usize) -> Result<()> {
     if address % to == 0 {
         return Ok(());
     }
