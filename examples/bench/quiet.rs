@@ -25,10 +25,12 @@ pub fn run(pairs: usize) -> Outcome<Vec<Case>> {
         .map_err(|error| format!("cannot start the watched process: {error}"))?;
     if !output.status.success() {
         let told = String::from_utf8_lossy(&output.stderr);
-        return Err(format!(
-            "a system call on the data path: the process ended with {} {told}",
-            output.status
-        ));
+        return Err(match output.status.code() {
+            Some(_) => told.trim().into(),
+            None => {
+                format!("a system call on the data path: the watched process ended with {}", output.status)
+            }
+        });
     }
     let text = String::from_utf8_lossy(&output.stdout);
     LAYOUTS.iter().zip(text.lines()).map(|((_, name), line)| case(pairs, name, line)).collect()

@@ -70,8 +70,14 @@ fn experts(reports: &[Report]) -> impl Iterator<Item = (&Report, &crate::message
     reports.iter().flat_map(|report| report.experts.iter().map(move |expert| (report, expert)))
 }
 
-/// A row that a gate chose an expert for and that did not arrive there, or the other way round.
+/// A row that a gate chose an expert for and that did not arrive there, or the other way round; or another number of
+/// rows on the way back.
 pub fn lost_rows(reports: &[Report]) -> Option<String> {
+    let to_experts: u64 = experts(reports).flat_map(|(_, expert)| &expert.from).sum();
+    let back: u64 = reports.iter().map(|report| report.combine.rows_received).sum();
+    if back != to_experts {
+        return Some(format!("{to_experts} rows went to experts, and {back} came back"));
+    }
     experts(reports).find_map(|(_, expert)| {
         expert.from.iter().zip(reports).find_map(|(&arrived, source)| {
             let chosen = source.chosen[expert.id];

@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn ends_do_not_belong_to_a_range() {
         let mut owned = Owned::new([30..40, 10..20, 5..5]);
-        owned.add([20..25]);
+        owned.add([20..25, 7..7]);
         let inside = |owned: &Owned| (0..50).filter(|&address| owned.contains(address)).count();
         assert_eq!(inside(&owned), 25);
         assert!(owned.contains(10) && owned.contains(24) && !owned.contains(25) && !owned.contains(40));
