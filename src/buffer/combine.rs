@@ -113,7 +113,9 @@ impl Entered<'_> {
         let span = self.buffer.span("rows", op);
         let (statistics, state) = (&self.buffer.statistics, &mut *self.state);
         let bytes = plan.shape.row_bytes;
-        state.host.give_back(&source, routing, &mut state.scratch, &mut |rank| statistics.sent(rank, bytes));
+        state.host.give_back(&source, routing, &mut state.scratch, &mut |rank, rows| {
+            statistics.sent(rank, rows, rows * bytes)
+        });
         drop(span);
         let weights = sum_weights(&plan, routing, tokens * self.buffer.config.topk);
         // The rows of the dispatch were read, all of them before the first signal of this epoch.

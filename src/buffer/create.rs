@@ -1,12 +1,14 @@
 //! Making a buffer: sizes, memory, and the agreement of all ranks.
 
 use super::comm::Comm;
+use super::handle::Handle;
+use super::owned::RANGE_BYTES;
 use super::state::Buffer;
 use crate::backend::host::{Host, Routing};
 use crate::error::{Error, Result, Status};
 use crate::mem::Region;
 use crate::plan::config::Config;
-use crate::plan::layout::{self, Areas};
+use crate::plan::layout::{self, slabs, Areas};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,14 @@ pub struct Sizes {
     pub local_outputs: u64,
     pub handle: u64,
     pub symmetric: u64,
+    /// Slabs of received rows, and rows in each.
+    pub slabs: (u64, u64),
+}
+
+/// The routing, what the caller holds of it, and the notes of whose memory it is.
+fn handle_bytes(config: &Config, rank: usize) -> u64 {
+    let notes = Routing::num_ranges(config, rank) * RANGE_BYTES;
+    Routing::bytes(config, rank) + (size_of::<Handle>() + notes) as u64
 }
 
 impl Buffer {
@@ -29,8 +39,9 @@ impl Buffer {
             combine_windows: region.bytes - region.combine(0),
             signals: region.signal_bytes(),
             local_outputs: Areas::of(config, comm.rank())?.bytes,
-            handle: Routing::bytes(config, comm.rank()),
+            handle: handle_bytes(config, comm.rank()),
             symmetric: region.bytes,
+            slabs: slabs(config, comm.rank()),
         })
     }
 

@@ -176,7 +176,7 @@ impl Entered<'_> {
         if !config.layout.packed() {
             self.state.host.store_slot_counts(window, &self.state.scratch, &self.state.alive);
         }
-        let mut sent = |rank| statistics.sent(rank, bytes);
+        let mut sent = |rank| statistics.sent(rank, 1, bytes);
         self.state.host.send_rows(window, plan, tokens, routing, &mut self.state.scratch, &mut sent);
         drop(span);
         let turn = self.state.turns.take(Phase::Data);

@@ -11,6 +11,7 @@ mod create;
 mod dispatch;
 mod failure;
 mod handle;
+mod owned;
 mod reset;
 mod state;
 mod statistics;

@@ -2,6 +2,7 @@
 
 use super::comm::Comm;
 use super::failure::Failures;
+use super::owned::Owned;
 use super::statistics::Statistics;
 use super::trace::Trace;
 use crate::backend::host::{Host, Routing, Scratch, Watch};
@@ -12,7 +13,6 @@ use crate::plan::request::Address;
 use crate::plan::windows::{count_regions, Ends, Epochs, Guard, SyncMode, Windows};
 use crate::plan::words::{Operation, Phase, Turns};
 use std::cell::UnsafeCell;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
@@ -55,8 +55,8 @@ pub(super) struct State {
     /// Resets; routings of an earlier generation are void.
     pub generation: u64,
     pub alive: Vec<bool>,
-    /// Library memory that callers may hand back: start to end.
-    own: BTreeMap<Address, Address>,
+    /// Library memory that callers may hand back.
+    own: Owned,
     /// Memory of destroyed handles. It stays mapped, so that a pointer left in a caller's struct is still known as the
     /// library's.
     #[allow(clippy::vec_box)] // handles keep the boxes, and outputs may point into them
@@ -141,7 +141,7 @@ impl Buffer {
             settled: 0,
             generation: 0,
             alive: vec![true; config.num_ranks],
-            own: own_ranges(&host),
+            own: Owned::new(host.own_ranges()),
             spare: Vec::new(),
             handles: 0,
             host,
@@ -242,24 +242,10 @@ impl Buffer {
     }
 }
 
-fn own_ranges(host: &Host) -> BTreeMap<Address, Address> {
-    host.own_ranges()
-        .into_iter()
-        .filter(|range| !range.is_empty())
-        .map(|range| (range.start, range.end))
-        .collect()
-}
-
 impl State {
     /// Whether an address lies in library memory of this buffer.
     pub fn owns(&self, address: Address) -> bool {
-        self.own.range(..=address).next_back().is_some_and(|(_, &end)| address < end)
-    }
-
-    pub fn adopt(&mut self, ranges: impl IntoIterator<Item = Range<Address>>) {
-        self.own.extend(
-            ranges.into_iter().filter(|range| !range.is_empty()).map(|range| (range.start, range.end)),
-        );
+        self.own.contains(address)
     }
 
     /// Memory for a new handle, and its number.
@@ -267,7 +253,7 @@ impl State {
         self.handles += 1;
         let routing = self.spare.pop().unwrap_or_else(|| {
             let routing = Box::new(Routing::new(&self.host.config, self.host.me));
-            self.adopt(routing.own_ranges());
+            self.own.add(routing.own_ranges());
             routing
         });
         (routing, self.handles)
@@ -336,10 +322,9 @@ impl State {
     /// What the library owns, anew after its regions were replaced.
     pub fn rebuild_ranges(&mut self, old: [Range<Address>; 2]) {
         for range in old {
-            self.own.remove(&range.start);
+            self.own.remove(range.start);
         }
-        let ranges = self.host.own_ranges();
-        self.adopt(ranges);
+        self.own.add(self.host.own_ranges());
     }
 }
 

@@ -108,8 +108,8 @@ impl Statistics {
         self.entry_barriers.add(1);
     }
 
-    pub fn sent(&self, peer: usize, bytes: u64) {
-        self.peers[peer].rows_sent.add(1);
+    pub fn sent(&self, peer: usize, rows: u64, bytes: u64) {
+        self.peers[peer].rows_sent.add(rows);
         self.peers[peer].bytes_sent.add(bytes);
     }
 

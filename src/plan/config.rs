@@ -5,6 +5,7 @@ use super::experts::Experts;
 use super::round_up;
 use super::windows::{window_counts, SyncMode};
 use crate::error::{Error, Result, Status};
+use std::fmt::Display;
 
 pub const MAX_RANKS: usize = 1024;
 pub const MAX_TOPK: i32 = 32;
@@ -216,8 +217,9 @@ fn parse_sync(number: u32) -> Result<SyncMode> {
         .ok_or_else(|| Error::invalid_argument(format_args!("sync is {number}, which is not in 0 .. 2")))
 }
 
-/// Refuses a number outside `low ..= high`, naming all three.
-pub fn within(field: &str, value: i64, low: i64, high: i64) -> Result<()> {
+/// Refuses a number outside `low ..= high`, naming all three. Names are put together only for an error: operations
+/// check their requests too, and allocate nothing.
+pub fn within(field: impl Display, value: i64, low: i64, high: i64) -> Result<()> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
@@ -230,7 +232,7 @@ fn row_bytes(field: &str, value: i64) -> Result<()> {
 }
 
 /// Refuses a byte count that is no multiple of 16.
-pub fn multiple_of_16(field: &str, value: i64) -> Result<()> {
+pub fn multiple_of_16(field: impl Display, value: i64) -> Result<()> {
     if value % ROW_ALIGN as i64 == 0 {
         return Ok(());
     }

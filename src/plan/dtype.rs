@@ -2,6 +2,7 @@
 
 use super::round_up;
 use crate::error::{Error, Result};
+use std::fmt::Display;
 
 /// Rows, strides and row pointers are multiples of this many bytes.
 pub const ROW_ALIGN: u64 = 16;
@@ -20,7 +21,7 @@ pub enum Dtype {
 
 impl Dtype {
     /// `field` names the number's place in the caller's struct. 0 is "not said".
-    pub fn parse(number: u32, field: &str) -> Result<Option<Dtype>> {
+    pub fn parse(number: u32, field: impl Display) -> Result<Option<Dtype>> {
         Ok(Some(match number {
             0 => return Ok(None),
             1 => Dtype::Bf16,
@@ -94,7 +95,7 @@ pub enum ScaleKind {
 }
 
 impl ScaleKind {
-    pub fn parse(number: u32, field: &str) -> Result<Option<ScaleKind>> {
+    pub fn parse(number: u32, field: impl Display) -> Result<Option<ScaleKind>> {
         Ok(Some(match number {
             0 => return Ok(None),
             1 => ScaleKind::Fp32,

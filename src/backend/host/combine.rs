@@ -49,26 +49,28 @@ struct Back {
 }
 
 impl Host {
-    /// Makes the rows of this rank available to the tokens' ranks, and calls `sent` for each row and rank.
+    /// Makes the rows of this rank available to the tokens' ranks, and calls `sent` with each rank and how many rows
+    /// cross to it.
     pub fn give_back(
         &self,
         source: &CombineSource,
         routing: &Routing,
         scratch: &mut Scratch,
-        sent: &mut dyn FnMut(usize),
+        sent: &mut dyn FnMut(usize, u64),
     ) {
         let tokens = self.config.max_tokens as i64;
         self.each_row(source, routing, |back| {
             let peer = (routing.recv_source[back.row] / tokens) as usize;
-            if self.config.layout.by_expert() {
-                self.give_expert_row(source, routing, scratch, back);
+            let rows = if source.plan.shape.exact {
+                self.give_exact_row(source, routing, back)
             } else {
-                self.give_rank_row(source, routing, scratch, back);
-            }
+                self.give_partial_row(source, routing, scratch, back);
+                1
+            };
             if source.plan.shape.carried {
                 self.give_carried(source, routing, back);
             }
-            sent(peer);
+            sent(peer, rows);
         });
         copy_fence();
     }
@@ -95,6 +97,14 @@ impl Host {
         let last = k.or_else(|| ids.iter().rposition(|&id| id != NONE)).unwrap_or(0);
         let (peer, token) = (routing.recv_source[row] / tokens, routing.recv_source[row] % tokens);
         (self.combine_window(peer as usize, window), token as usize * topk + last)
+    }
+
+    fn give_partial_row(&self, source: &CombineSource, routing: &Routing, scratch: &mut Scratch, back: Back) {
+        if self.config.layout.by_expert() {
+            self.give_expert_row(source, routing, scratch, back);
+        } else {
+            self.give_rank_row(source, routing, scratch, back);
+        }
     }
 
     fn give_rank_row(&self, source: &CombineSource, routing: &Routing, scratch: &mut Scratch, back: Back) {
@@ -124,9 +134,6 @@ impl Host {
     }
 
     fn give_expert_row(&self, source: &CombineSource, routing: &Routing, scratch: &mut Scratch, back: Back) {
-        if source.plan.shape.exact {
-            return self.give_exact_row(source, routing, back);
-        }
         let (request, k) = (&source.plan.request, self.config.topk);
         scratch.terms.clear();
         for i in back.row * k..(back.row + 1) * k {
@@ -146,8 +153,10 @@ impl Host {
         unsafe { self.sum(&source.plan.shape, &scratch.terms, [None, None], out, source.stream) };
     }
 
-    /// Every expert row crosses: to its own position, with an index (pulled), or to the slot of its k (pushed).
-    fn give_exact_row(&self, source: &CombineSource, routing: &Routing, back: Back) {
+    /// Every expert row crosses: to its own position, with an index (pulled), or to the slot of its k (pushed). Returns
+    /// how many.
+    fn give_exact_row(&self, source: &CombineSource, routing: &Routing, back: Back) -> u64 {
+        let mut crossed = 0;
         let (k, shape, packed) = (self.config.topk, &source.plan.shape, self.config.layout.packed());
         let bytes = shape.row_bytes as usize;
         for i in 0..k {
@@ -160,6 +169,7 @@ impl Host {
             if position == NONE && (packed || routing.recv_ids[at] == NONE) {
                 continue;
             }
+            crossed += 1;
             let (view, slot) = self.slot(source.window, routing, back.row, Some(i));
             let slot = if packed { position as usize } else { slot };
             let out = view.x.wrapping_add(slot * bytes);
@@ -176,6 +186,7 @@ impl Host {
                 }
             }
         }
+        crossed
     }
 
     fn give_carried(&self, source: &CombineSource, routing: &Routing, back: Back) {
@@ -240,8 +251,7 @@ impl Host {
             } else {
                 list.sort_unstable_by_key(|from| from.rank);
             }
-            list.iter().for_each(|from| received(from.rank as usize));
-            self.collect_terms(sums, routing, token, &list, scratch);
+            self.collect_terms(sums, routing, token, &list, scratch, received);
             self.sum_token(sums, token, scratch);
             if sums.target.carried_weights != 0 {
                 list.sort_unstable_by_key(|from| from.rank);
@@ -268,11 +278,13 @@ impl Host {
         token: usize,
         list: &[Destination],
         scratch: &mut Scratch,
+        received: &mut dyn FnMut(usize),
     ) {
         let bytes = sums.shape.row_bytes as usize;
         scratch.terms.clear();
         if !sums.shape.exact {
             scratch.terms.extend(list.iter().map(|from| {
+                received(from.rank as usize);
                 let (view, row) = self.partial(sums.window, token, from);
                 Term { row: view.x.wrapping_add(row * bytes), weight: None }
             }));
@@ -296,6 +308,7 @@ impl Host {
             } else {
                 i
             };
+            received(rank as usize);
             // SAFETY: weights on the token's rank have K entries per token.
             let weight = unsafe { weight(sums.weights, i) };
             scratch.terms.push(Term { row: view.x.wrapping_add(row * bytes), weight });

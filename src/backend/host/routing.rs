@@ -94,13 +94,21 @@ impl Routing {
         }
     }
 
-    /// The bytes that [`Routing::new`] allocates.
+    /// The bytes that a routing takes, its arrays and itself.
     pub fn bytes(config: &Config, rank: usize) -> u64 {
         let n = Lengths::of(config, rank);
         let fours =
             4 * n.tokens_k + 2 * n.rows_k + n.expert_rows + 2 * n.ranks + 2 * n.out_k + n.local + n.ranges;
         let eights = n.rows + n.out + n.local + 1 + 2;
-        4 * fours as u64 + 8 * eights as u64
+        4 * fours as u64 + 8 * eights as u64 + size_of::<Routing>() as u64
+    }
+
+    /// How many of [`Routing::own_ranges`] are not empty.
+    pub fn num_ranges(config: &Config, rank: usize) -> usize {
+        let n = Lengths::of(config, rank);
+        let lengths =
+            [n.rows_k, n.rows_k, n.rows, n.out_k, n.out_k, n.out, n.ranks, n.local, n.local + 1, 2, n.ranges];
+        lengths.into_iter().filter(|&length| length > 0).count()
     }
 
     /// The outputs that a caller may be handed, as address ranges.
@@ -154,7 +162,9 @@ mod tests {
                 let eights =
                     [&r.recv_source, &r.out_source, &r.expert_offsets, &r.true_rows].map(Vec::capacity);
                 let total = fours.sum::<usize>() * 4 + eights.iter().sum::<usize>() * 8;
-                assert_eq!(Routing::bytes(&config, rank), total as u64);
+                assert_eq!(Routing::bytes(&config, rank), (total + size_of::<Routing>()) as u64);
+                let ranges = r.own_ranges().into_iter().filter(|range| !range.is_empty()).count();
+                assert_eq!(Routing::num_ranges(&config, rank), ranges);
             }
         }
     }

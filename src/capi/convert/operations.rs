@@ -12,13 +12,13 @@ use crate::plan::request::{
 use std::ffi::c_void;
 
 fn parse_rows(rows: &deep_ep_rows_t, name: &str) -> Result<Rows> {
-    reserved(&format!("{name}.reserved"), rows.reserved)?;
+    reserved(format_args!("{name}.reserved"), rows.reserved)?;
     Ok(Rows {
         data: rows.data as usize,
         rows: rows.rows,
         row_stride: rows.row_stride,
         slot_stride: rows.slot_stride,
-        dtype: Dtype::parse(rows.dtype, &format!("{name}.dtype"))?,
+        dtype: Dtype::parse(rows.dtype, format_args!("{name}.dtype"))?,
     })
 }
 
@@ -28,7 +28,7 @@ fn parse_scales(scales: &deep_ep_scales_t, name: &str) -> Result<Scales> {
         row_stride: scales.row_stride,
         col_stride: scales.col_stride,
         slot_stride: scales.slot_stride,
-        kind: ScaleKind::parse(scales.dtype, &format!("{name}.dtype"))?,
+        kind: ScaleKind::parse(scales.dtype, format_args!("{name}.dtype"))?,
         block: scales.block,
     })
 }

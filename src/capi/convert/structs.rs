@@ -3,6 +3,7 @@
 use crate::capi::types::*;
 use crate::error::{Error, Result, Status};
 use std::ffi::{c_char, CStr};
+use std::fmt::Display;
 
 /// Larger than any struct will be: a bigger struct_size is not one, and must not be followed.
 const LARGEST_STRUCT: usize = 1 << 16;
@@ -256,7 +257,7 @@ pub(in crate::capi) unsafe fn mask(alive: *const u8, num_ranks: usize) -> Option
     Some(bytes.iter().map(|&byte| byte != 0).collect())
 }
 
-pub(super) fn reserved(field: &str, value: u32) -> Result<()> {
+pub(super) fn reserved(field: impl Display, value: u32) -> Result<()> {
     if value == 0 {
         return Ok(());
     }

@@ -4,6 +4,7 @@ use super::{Address, Rows};
 use crate::error::{Error, Result, Status};
 use crate::plan::config::{multiple_of_16, within};
 use crate::plan::dtype::ROW_ALIGN;
+use std::fmt::Display;
 
 /// Refuses rows that are no multiple of 16 bytes or larger than the buffer's.
 pub(super) fn row_fits(what: &str, field: &str, bytes: u64, limit_name: &str, limit: u64) -> Result<()> {
@@ -39,7 +40,7 @@ pub(super) fn input_rows(name: &str, rows: &Rows, row_bytes: u64, needed: i64) -
 
 /// Checks the stride and alignment of rows, and returns the stride with 0 filled in.
 pub(super) fn row_stride(name: &str, rows: &Rows, row_bytes: u64) -> Result<u64> {
-    within(&format!("{name}.rows"), rows.rows, 0, i64::MAX)?;
+    within(format_args!("{name}.rows"), rows.rows, 0, i64::MAX)?;
     if row_bytes % ROW_ALIGN != 0 {
         return Err(Error::invalid_argument(format_args!(
             "a row of {name} takes {row_bytes} bytes, which is not a multiple of 16; change hidden"
@@ -51,8 +52,8 @@ pub(super) fn row_stride(name: &str, rows: &Rows, row_bytes: u64) -> Result<u64>
             rows.row_stride
         )));
     }
-    multiple_of_16(&format!("{name}.row_stride"), rows.row_stride)?;
-    aligned(&format!("{name}.data"), rows.data, 16)?;
+    multiple_of_16(format_args!("{name}.row_stride"), rows.row_stride)?;
+    aligned(format_args!("{name}.data"), rows.data, 16)?;
     Ok(if rows.row_stride == 0 { row_bytes } else { rows.row_stride as u64 })
 }
 
@@ -64,7 +65,7 @@ pub(super) fn non_null(name: &str, address: Address) -> Result<()> {
 }
 
 /// Refuses a misaligned pointer.
-pub(super) fn aligned(name: &str, address: Address, to: usize) -> Result<()> {
+pub(super) fn aligned(name: impl Display, address: Address, to: usize) -> Result<()> {
     if address % to == 0 {
         return Ok(());
     }

@@ -1,0 +1,55 @@
+//! What the benchmark says beside times: sizes to the byte, nothing left behind, a data path without allocations and
+//! system calls. Times depend on the machine and are not tested.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail by panicking
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds the benchmark where only this test target is run, and returns its path.
+fn program() -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--example", "bench"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    // This test lies in <profile>/deps, the examples beside it.
+    let profile = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_path_buf();
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success(), "the benchmark does not build");
+    profile.join("examples/bench")
+}
+
+fn run(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn everything_but_speed_is_as_promised() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (json, markdown) = (path("bench.json"), path("BENCHMARKS.md"));
+    std::fs::write(&markdown, "# Title\n\n## Host backend\n\nold\n\n## Other\n\nkept\n").unwrap();
+    let program = program();
+    let table = run(&program, &["--quick", "--json", &json]);
+
+    let results: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(results[0]["case"], "machine");
+    let is_speed = |case: &&Value| {
+        let goal = case["goal"].as_str().unwrap();
+        goal.starts_with("ratio") || goal.starts_with("median")
+    };
+    let (speed, facts): (Vec<&Value>, Vec<&Value>) = results[1..].iter().partition(is_speed);
+    assert!(speed.len() >= 3 && facts.len() == 7, "{table}");
+    for case in facts {
+        assert_eq!(case["met"], true, "{case:#}");
+    }
+    assert_eq!(speed[speed.len() - 1]["counts"]["allocations"], 0);
+
+    run(&program, &["--from", &json, "--markdown", &markdown]);
+    let text = std::fs::read_to_string(&markdown).unwrap();
+    assert!(text.starts_with("# Title\n\n## Host backend\n") && text.ends_with("\n## Other\n\nkept\n"));
+    assert!(text.contains("| packed dispatch, R=2 |") && !text.contains("\nold\n"), "{text}");
+}
