@@ -1,0 +1,173 @@
+// Sums of rows: FP32, in a fixed order, rounded once.
+#pragma once
+#include "../ptx/convert.cuh"
+#include "../ptx/memory.cuh"
+
+namespace ep {
+
+// 16 bytes of a row as floats and back.
+struct RowBf16 {
+    static constexpr u32 COUNT = 8, BYTES = 2;
+    static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
+        u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            f[2 * i] = __uint_as_float(w[i] << 16);
+            f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+        }
+    }
+    static __device__ __forceinline__ uint4 pack(const float (&f)[8]) {
+        return make_uint4(ptx::bf16x2_from_f32(f[0], f[1]), ptx::bf16x2_from_f32(f[2], f[3]), ptx::bf16x2_from_f32(f[4], f[5]), ptx::bf16x2_from_f32(f[6], f[7]));
+    }
+};
+
+struct RowFp16 {
+    static constexpr u32 COUNT = 8, BYTES = 2;
+    static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
+        u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            f[2 * i] = ptx::f32_from_f16((u16)w[i]);
+            f[2 * i + 1] = ptx::f32_from_f16((u16)(w[i] >> 16));
+        }
+    }
+    static __device__ __forceinline__ uint4 pack(const float (&f)[8]) {
+        return make_uint4(ptx::f16x2_from_f32(f[0], f[1]), ptx::f16x2_from_f32(f[2], f[3]), ptx::f16x2_from_f32(f[4], f[5]), ptx::f16x2_from_f32(f[6], f[7]));
+    }
+};
+
+struct RowFp32 {
+    static constexpr u32 COUNT = 4, BYTES = 4;
+    static __device__ __forceinline__ void unpack(uint4 v, float (&f)[4]) {
+        f[0] = __uint_as_float(v.x);
+        f[1] = __uint_as_float(v.y);
+        f[2] = __uint_as_float(v.z);
+        f[3] = __uint_as_float(v.w);
+    }
+    static __device__ __forceinline__ u32 canonical(float f) { return f != f ? 0x7fffffffu : __float_as_uint(f); }
+    static __device__ __forceinline__ uint4 pack(const float (&f)[4]) { return make_uint4(canonical(f[0]), canonical(f[1]), canonical(f[2]), canonical(f[3])); }
+};
+
+template <class Row> struct Sum {
+    float f[Row::COUNT];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = 0.0f;
+    }
+    __device__ __forceinline__ void add(uint4 v) {
+        float x[Row::COUNT];
+        Row::unpack(v, x);
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = __fadd_rn(f[i], x[i]);
+    }
+    __device__ __forceinline__ void add_weighted(uint4 v, float weight) {
+        float x[Row::COUNT];
+        Row::unpack(v, x);
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = __fmaf_rn(weight, x[i], f[i]);
+    }
+    __device__ __forceinline__ uint4 rounded() const { return Row::pack(f); }
+};
+
+// Rows that enter one sum, in order: lane i < count holds the i-th.
+struct Terms {
+    u32 count;
+    u64 row;                 // address
+    float weight;
+};
+
+// The j-th of them, in all lanes.
+__device__ __forceinline__ u64 term_row(const Terms &t, u32 j) { return __shfl_sync(FULL, t.row, j); }
+__device__ __forceinline__ float term_weight(const Terms &t, u32 j) { return __shfl_sync(FULL, t.weight, j); }
+
+// Orders the lanes that have a term by key (lane number in the low five bits, unique) and gathers them in front.
+__device__ __forceinline__ Terms make_terms(bool has, u32 key, u64 row, float weight) {
+    Terms t = {(u32)__popc(__ballot_sync(FULL, has)), 0, 0.0f};
+    u32 from = 0;
+    for (u32 j = 0; j < t.count; j++) {
+        u32 least = ptx::warp_min(has ? key : FULL);
+        if (lane_id() == (least & 31)) has = false;
+        if (lane_id() == j) from = least & 31;
+    }
+    t.row = __shfl_sync(FULL, row, from);
+    t.weight = __shfl_sync(FULL, weight, from);
+    return t;
+}
+
+// Bytes of a row that a warp sums at once: seven times 16 per lane, which divides the row sizes of common models.
+constexpr u32 PIECE = 3584;
+constexpr u32 UNIT = WARP * 16;
+
+// Sums UNITS times 512 bytes at `offset` of up to TERMS rows, all loads in flight at once, bytes below `end` only.
+// start(place, sum) begins a sum, finish(place, sum) takes it; `place` is the byte in the row.
+template <class Row, u32 UNITS, u32 TERMS, bool WEIGHTED, class Start, class Finish>
+__device__ __forceinline__ void sum_few(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
+    uint4 v[TERMS][UNITS];
+    offset += lane_id() * 16;
+#pragma unroll
+    for (u32 j = 0; j < TERMS; j++) {
+        const char *row = at<const char>(term_row(t, j));
+#pragma unroll
+        for (u32 u = 0; u < UNITS; u++)
+            if (j < t.count && offset + u * UNIT < end) v[j][u] = ptx::load_row16(row + offset + u * UNIT);
+    }
+#pragma unroll
+    for (u32 u = 0; u < UNITS; u++) {
+        u32 place = offset + u * UNIT;
+        Sum<Row> sum;
+        if (place < end) start(place, sum);
+#pragma unroll
+        for (u32 j = 0; j < TERMS; j++) {
+            float weight = WEIGHTED ? term_weight(t, j) : 0.0f;
+            if (j >= t.count) continue;
+            if (WEIGHTED)
+                sum.add_weighted(v[j][u], weight);
+            else
+                sum.add(v[j][u]);
+        }
+        if (place < end) finish(place, sum);
+    }
+}
+
+// Any number of terms, eight in flight.
+template <class Row, bool WEIGHTED, class Start, class Finish>
+__device__ __forceinline__ void sum_many(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
+    u32 place = offset + lane_id() * 16;
+    bool here = place < end;
+    Sum<Row> sum;
+    if (here) start(place, sum);
+    for (u32 first = 0; first < t.count; first += 8) {
+        uint4 v[8];
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            u64 row = term_row(t, (first + j) & 31);
+            if (first + j < t.count && here) v[j] = ptx::load_row16(at<const char>(row + place));
+        }
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            float weight = WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f;
+            if (first + j >= t.count || !here) continue;
+            if (WEIGHTED)
+                sum.add_weighted(v[j], weight);
+            else
+                sum.add(v[j]);
+        }
+    }
+    if (here) finish(place, sum);
+}
+
+// One piece of a row of sums. All lanes.
+template <class Row, bool WEIGHTED, class Start, class Finish>
+__device__ __forceinline__ void sum_piece(const Terms &t, u32 offset, u32 row_bytes, Start start, Finish finish) {
+    u32 end = min(offset + PIECE, row_bytes);
+    if (t.count <= 2) {
+        sum_few<Row, 7, 2, WEIGHTED>(t, offset, end, start, finish);
+    } else if (t.count <= 4) {
+        for (; offset < end; offset += 3 * UNIT) sum_few<Row, 3, 4, WEIGHTED>(t, offset, end, start, finish);
+    } else {
+        for (; offset < end; offset += UNIT) sum_many<Row, WEIGHTED>(t, offset, end, start, finish);
+    }
+}
+
+} // namespace ep
