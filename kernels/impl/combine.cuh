@@ -61,11 +61,12 @@ template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const Combin
     if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = r.id >= 0 ? sum : 0.0f;
 }
 
-// By rank (BY_ROW: one partial row per destination, ascending rank) and EXACT (every expert row, ascending k).
+// One partial row per destination (BY_ROW; by rank, or REDUCED by its largest k), or every expert row (EXACT).
 // Warp `index` of `warps` of the whole operation.
 template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, u32 index, u32 warps) {
     u32 pieces = div_up(p.row_bytes, PIECE);
     u64 jobs = tokens * pieces;
+    bool by_rank = BY_ROW && !(p.flags & ASCENDING_K);
     Route next = index < jobs ? load_route<BY_ROW>(p, index / pieces) : Route{-1, -1, 0.0f};
     for (u64 job = index; job < jobs; job += warps) {
         Route r = next;
@@ -74,7 +75,7 @@ template <class Row, bool BY_ROW> __device__ inline void pull_rows(const Combine
         if (job + warps < jobs) next = load_route<BY_ROW>(p, (job + warps) / pieces);
         u32 rank = r.row >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
         u64 from = r.row >= 0 ? window_row(p, rank, (u32)r.row) : 0;
-        Terms t = make_terms(r.row >= 0, BY_ROW ? rank << 5 | lane_id() : lane_id(), from, r.weight);
+        Terms t = make_terms(r.row >= 0, by_rank ? rank << 5 | lane_id() : lane_id(), from, r.weight);
         auto start = [&](u32 place, Sum<Row> &sum) { start_token<Row>(p, token, place, sum); };
         auto finish = [&](u32 place, const Sum<Row> &sum) { ptx::store_row16(at<char>(p.out + token * p.out_stride + place), sum.rounded()); };
         if (!BY_ROW && p.topk_weights)

@@ -40,6 +40,9 @@ __device__ __forceinline__ Ring ring_of(const DispatchParams &p, DispatchShared 
     return {dynamic + (u64)warp * p.stages * p.piece_bytes, s.full + warp * MAX_STAGES, p.piece_bytes, p.stages};
 }
 
+// Dynamic shared memory: the rings, zeros, the counting area.
+__device__ __forceinline__ u32 ring_bytes(const DispatchParams &p) { return (p.row_warps + p.expand_warps) * p.stages * p.piece_bytes; }
+
 __device__ __forceinline__ u64 *progress_word(const DispatchParams &p, u32 holder, u32 source, u32 slice) {
     return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + 1) + slice;
 }
@@ -61,7 +64,7 @@ __device__ inline void report_bad_id(const DispatchParams &p, const OperationSta
 
 // Counts, exchange and positions. False: the operation has failed.
 __device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool by_expert) {
-    Histograms h = make_histograms(p, dynamic, blockDim.x / WARP, by_expert);
+    Histograms h = make_histograms(p, dynamic + ring_bytes(p) + ZERO_BYTES, blockDim.x / WARP, by_expert);
     count_tokens(p, h, tokens);
     publish_block_counts(p, h);
     if (pass_ticket(p.comm, s.op, TICKET_COUNTED)) {
@@ -129,7 +132,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     t.sync();
     if (op.status != SUCCESS) return;
     if (by_expert)
-        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t);
+        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     else
         receive_side_by_rank(p, r.rows, t);
 }

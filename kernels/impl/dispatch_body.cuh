@@ -13,7 +13,7 @@ __device__ inline void slice_role(const DispatchParams &p, DispatchShared &s, To
         for (u32 w = lane_id(); w < p.row_warps; w += WARP) {
             u32 needed = w < n ? div_up(n - w, p.row_warps) : 0;
             u64 since = ptx::nanoseconds();
-            while (ptx::load_acquire_cta_shared(&s.left[w]) < needed)
+            while (ptx::read_acquire_shared(&s.left[w]) < needed)
                 if (ptx::nanoseconds() - since > timeout_of(p.comm, s.op)) break; // the row warps do not wait for peers
         }
         __syncwarp();
@@ -22,7 +22,7 @@ __device__ inline void slice_role(const DispatchParams &p, DispatchShared &s, To
 }
 
 // Rows of other ranks to their expert rows, as their slices arrive. Warp `index` of `warps` of this block.
-__device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, u32 index, u32 warps) {
+template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, u32 index, u32 warps) {
     OperationState &op = s.op;
     const i32 *matrix = p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
     u32 columns = count_columns(p), items = 0;
@@ -45,18 +45,24 @@ __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, c
                 ptx::fence_proxy_async();
             }
             __syncwarp();
+        }, [&](u64 row, i32 place) {
+            if (!CAST) return; // otherwise scales come with the side data
+            for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
+                store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
         });
         if (__shfl_sync(FULL, *(volatile u32 *)&op.status, 0) != SUCCESS) return;
     }
 }
 
-template <bool BY_EXPERT, bool CAST>
+template <bool CAST>
 __device__ __forceinline__ void send_role(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool expand_own) {
     Ring ring = ring_of(p, s, dynamic, warp_id());
+    RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
+    u32 *progress = expand_own ? &s.left[warp_id()] : nullptr;
     if constexpr (CAST)
-        send_cast_rows(p, ring, tokens, warp_id(), p.row_warps, expand_own, expand_own ? &s.left[warp_id()] : nullptr);
+        send_cast_rows(p, ring, rows, expand_own, progress);
     else
-        send_rows(p, ring, tokens, warp_id(), p.row_warps, expand_own, expand_own ? &s.left[warp_id()] : nullptr);
+        send_rows(p, ring, rows, expand_own, progress);
 }
 
 // After all rows have left: the last block signals. True in that block.
@@ -123,11 +129,11 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     if (warp_id() < ring_warps) {
         if (lane_id() == 0) ptx::fence_proxy_async();
         __syncwarp();
-        expand_rows(p, ring_of(p, s, dynamic, warp_id()), 0, begin, end, warp_id(), ring_warps, [](u64) {});
+        expand_rows(p, ring_of(p, s, dynamic, warp_id()), 0, begin, end, warp_id(), ring_warps, [](u64) {}, [](u64, i32) {});
     } else {
         Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
         fill_pads(p, matrix, zeros, ZERO_BYTES, t);
-        expand_side(p, begin, end, t);
+        expand_side(p, begin, end, t, true);
     }
 }
 
@@ -135,7 +141,7 @@ __device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, Di
     if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
     if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
     for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) reinterpret_cast<uint4 *>(zeros)[i] = make_uint4(0, 0, 0, 0);
-    ptx::fence_proxy_async_shared(); // zeros and the counting area are read and overwritten by bulk copies
+    ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
     __syncthreads();
 }
 
@@ -149,19 +155,27 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool cached = p.flags & CACHED;
     u32 count = cached ? (u32)at<const HandleRecord>(p.record)->num_tokens : token_count(p);
     Tokens tokens = tokens_of_block(p, count, SLICES);
+    u32 ring_warps = p.row_warps + p.expand_warps;
+    char *zeros = dynamic + ring_bytes(p);
+    init_dispatch_shared(p, s, dynamic, zeros);
+    if (warp_id() < p.row_warps) { // rows are fetched while the ranks still count
+        RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
+        prime_ring(ring_of(p, s, dynamic, warp_id()), rows.items(), rows);
+    }
     if (!cached) {
-        if (!route(p, s, dynamic, tokens, BY_EXPERT)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+        if (!route(p, s, dynamic, tokens, BY_EXPERT)) {
+            if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
+            return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+        }
     } else if (p.topk_weights) {
         replace_weights(p, tokens);
+        __syncthreads();
     }
-    u32 ring_warps = p.row_warps + p.expand_warps;
-    char *zeros = dynamic + (u64)ring_warps * p.stages * p.piece_bytes;
-    init_dispatch_shared(p, s, dynamic, zeros);
 
     if (warp_id() < p.row_warps) {
-        send_role<BY_EXPERT, CAST>(p, s, dynamic, tokens, SLICES);
+        send_role<CAST>(p, s, dynamic, tokens, SLICES);
     } else if (SLICES && warp_id() < ring_warps) {
-        expand_role(p, s, ring_of(p, s, dynamic, warp_id()), warp_id() - p.row_warps, p.expand_warps);
+        expand_role<CAST>(p, s, ring_of(p, s, dynamic, warp_id()), warp_id() - p.row_warps, p.expand_warps);
     } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
         slice_role(p, s, tokens);
     } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
@@ -223,7 +237,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     __syncthreads();
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
     if (!wait_peers(p.comm, op, DATA, turn, op.epoch)) return write_nothing(p, BY_EXPERT, whole_block());
-    char *zeros = dynamic + (u64)(p.row_warps + p.expand_warps) * p.stages * p.piece_bytes;
+    char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
     receive_all<BY_EXPERT>(p, s, dynamic, zeros);
     if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;

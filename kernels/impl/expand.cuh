@@ -18,7 +18,7 @@ __device__ __forceinline__ void store_scales(const DispatchParams &p, const char
 }
 
 // Side data of received rows [begin, end) for the team's block: a warp per row.
-__device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, const Team &t) {
+__device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, const Team &t, bool with_scales) {
     u64 base = own_base(p.comm);
     for (u64 row = begin + t.warp(); row < end; row += t.warps()) {
         u64 index = row * p.num_topk + lane_id();
@@ -36,7 +36,7 @@ __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, 
         } else {
             place = -1;
         }
-        if (!p.scale_bytes) continue;
+        if (!with_scales || !p.scale_bytes) continue;
         const char *scales = at<const char>(base + p.scales + row * p.scale_stride);
         for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
             store_scales(p, scales, (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
@@ -81,9 +81,9 @@ __device__ inline void fill_pads(const DispatchParams &p, const i32 *matrix, con
 }
 
 // Received rows [begin, end) of one source go to their expert rows, warp `index` of `warps`. ready(row) is called by
-// all lanes before a row is read. `done`: pieces that this ring has moved before. Returns how many it moved now.
-template <class Ready>
-__device__ inline u32 expand_rows(const DispatchParams &p, const Ring &ring, u32 done, u64 begin, u64 end, u32 index, u32 warps, Ready ready) {
+// all lanes before a row is read, arrived(row, place) when it has come. `done`: pieces that this ring has moved before. Returns how many it moved now.
+template <class Ready, class Arrived>
+__device__ inline u32 expand_rows(const DispatchParams &p, const Ring &ring, u32 done, u64 begin, u64 end, u32 index, u32 warps, Ready ready, Arrived arrived) {
     u64 base = own_base(p.comm);
     u32 count = begin + index < end ? (u32)((end - begin - index + warps - 1) / warps) : 0;
     u32 pieces = div_up(p.row_bytes, p.piece_bytes);
@@ -113,6 +113,7 @@ __device__ inline u32 expand_rows(const DispatchParams &p, const Ring &ring, u32
         wait_full(ring, done + i);
         if (place >= 0) ptx::bulk_store(at<char>(p.out_x + (u64)place * p.out_x_stride) + offset_of(i), ring.stage(done + i), bytes_of(i));
         ptx::bulk_commit();
+        if (i % pieces == 0) arrived(row_of(i), place);
         if (ring.count > 1)
             ptx::bulk_wait_read<1>();
         else

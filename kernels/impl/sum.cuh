@@ -5,9 +5,9 @@
 
 namespace ep {
 
-// 16 bytes of a row as floats and back.
+// 16 bytes of a row as floats and back. NEUTRAL is -0: adding it, or its product with 1, changes no sum.
 struct RowBf16 {
-    static constexpr u32 COUNT = 8, BYTES = 2;
+    static constexpr u32 COUNT = 8, NEUTRAL = 0x80008000;
     static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
         u32 w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -22,7 +22,7 @@ struct RowBf16 {
 };
 
 struct RowFp16 {
-    static constexpr u32 COUNT = 8, BYTES = 2;
+    static constexpr u32 COUNT = 8, NEUTRAL = 0x80008000;
     static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
         u32 w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -37,7 +37,7 @@ struct RowFp16 {
 };
 
 struct RowFp32 {
-    static constexpr u32 COUNT = 4, BYTES = 4;
+    static constexpr u32 COUNT = 4, NEUTRAL = 0x80000000;
     static __device__ __forceinline__ void unpack(uint4 v, float (&f)[4]) {
         f[0] = __uint_as_float(v.x);
         f[1] = __uint_as_float(v.y);
@@ -47,6 +47,11 @@ struct RowFp32 {
     static __device__ __forceinline__ u32 canonical(float f) { return f != f ? 0x7fffffffu : __float_as_uint(f); }
     static __device__ __forceinline__ uint4 pack(const float (&f)[4]) { return make_uint4(canonical(f[0]), canonical(f[1]), canonical(f[2]), canonical(f[3])); }
 };
+
+template <class Row> __device__ __forceinline__ uint4 neutral() { return make_uint4(Row::NEUTRAL, Row::NEUTRAL, Row::NEUTRAL, Row::NEUTRAL); }
+
+// 16 bytes of a row, or what does not count where there is none.
+template <class Row> __device__ __forceinline__ uint4 load_term(bool present, const char *p) { return present ? ptx::load_row16(p) : neutral<Row>(); }
 
 template <class Row> struct Sum {
     float f[Row::COUNT];
@@ -67,10 +72,16 @@ template <class Row> struct Sum {
 #pragma unroll
         for (u32 i = 0; i < Row::COUNT; i++) f[i] = __fmaf_rn(weight, x[i], f[i]);
     }
+    template <bool WEIGHTED> __device__ __forceinline__ void add_term(uint4 v, float weight) {
+        if (WEIGHTED)
+            add_weighted(v, weight);
+        else
+            add(v);
+    }
     __device__ __forceinline__ uint4 rounded() const { return Row::pack(f); }
 };
 
-// Rows that enter one sum, in order: lane i < count holds the i-th.
+// Rows that enter one sum, in order: lane i < count holds the i-th; the other lanes hold weight 1.
 struct Terms {
     u32 count;
     u64 row;                 // address
@@ -91,7 +102,8 @@ __device__ __forceinline__ Terms make_terms(bool has, u32 key, u64 row, float we
         if (lane_id() == j) from = least & 31;
     }
     t.row = __shfl_sync(FULL, row, from);
-    t.weight = __shfl_sync(FULL, weight, from);
+    float mine = __shfl_sync(FULL, weight, from);
+    t.weight = lane_id() < t.count ? mine : 1.0f;
     return t;
 }
 
@@ -104,29 +116,24 @@ constexpr u32 UNIT = WARP * 16;
 template <class Row, u32 UNITS, u32 TERMS, bool WEIGHTED, class Start, class Finish>
 __device__ __forceinline__ void sum_few(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
     uint4 v[TERMS][UNITS];
+    float weight[TERMS];
     offset += lane_id() * 16;
 #pragma unroll
     for (u32 j = 0; j < TERMS; j++) {
-        const char *row = at<const char>(term_row(t, j));
+        const char *row = at<const char>(term_row(t, j)) + offset;
+        weight[j] = WEIGHTED ? term_weight(t, j) : 0.0f;
 #pragma unroll
-        for (u32 u = 0; u < UNITS; u++)
-            if (j < t.count && offset + u * UNIT < end) v[j][u] = ptx::load_row16(row + offset + u * UNIT);
+        for (u32 u = 0; u < UNITS; u++) v[j][u] = load_term<Row>(j < t.count && offset + u * UNIT < end, row + u * UNIT);
     }
 #pragma unroll
     for (u32 u = 0; u < UNITS; u++) {
         u32 place = offset + u * UNIT;
+        if (place >= end) break;
         Sum<Row> sum;
-        if (place < end) start(place, sum);
+        start(place, sum);
 #pragma unroll
-        for (u32 j = 0; j < TERMS; j++) {
-            float weight = WEIGHTED ? term_weight(t, j) : 0.0f;
-            if (j >= t.count) continue;
-            if (WEIGHTED)
-                sum.add_weighted(v[j][u], weight);
-            else
-                sum.add(v[j][u]);
-        }
-        if (place < end) finish(place, sum);
+        for (u32 j = 0; j < TERMS; j++) sum.template add_term<WEIGHTED>(v[j][u], weight[j]);
+        finish(place, sum);
     }
 }
 
@@ -136,23 +143,15 @@ __device__ __forceinline__ void sum_many(const Terms &t, u32 offset, u32 end, St
     u32 place = offset + lane_id() * 16;
     bool here = place < end;
     Sum<Row> sum;
+    sum.clear();
     if (here) start(place, sum);
     for (u32 first = 0; first < t.count; first += 8) {
         uint4 v[8];
 #pragma unroll
-        for (u32 j = 0; j < 8; j++) {
-            u64 row = term_row(t, (first + j) & 31);
-            if (first + j < t.count && here) v[j] = ptx::load_row16(at<const char>(row + place));
-        }
+        for (u32 j = 0; j < 8; j++)
+            v[j] = load_term<Row>(first + j < t.count && here, at<const char>(term_row(t, (first + j) & 31)) + place);
 #pragma unroll
-        for (u32 j = 0; j < 8; j++) {
-            float weight = WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f;
-            if (first + j >= t.count || !here) continue;
-            if (WEIGHTED)
-                sum.add_weighted(v[j], weight);
-            else
-                sum.add(v[j]);
-        }
+        for (u32 j = 0; j < 8; j++) sum.template add_term<WEIGHTED>(v[j], WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f);
     }
     if (here) finish(place, sum);
 }

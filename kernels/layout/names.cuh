@@ -38,6 +38,7 @@ enum Flags : u32 {
     ENDS_READS = 8,       // combine: the handle's dispatch window is still read until this operation begins
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
+    ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)
 };
 
 // An epoch that no rank reaches: reads of a window go on.

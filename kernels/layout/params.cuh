@@ -90,8 +90,7 @@ struct CombineParams {
     CommParams comm;
 
     u64 record;
-    u64 ids, positions, expert_positions, recv_positions; // of the handle
-    u64 counts;
+    u64 ids, weights, positions, expert_positions, recv_positions, recv_weights, counts; // of the handle
     u64 expert_home;
 
     // this rank's rows
@@ -114,8 +113,8 @@ struct CombineParams {
     u32 num_topk, num_experts;
     u32 row_bytes, dtype;
     u32 window, dispatch_window;
-    u32 reduce_warps, slices;
-    u32 flags, max_tokens;
+    u32 reduce_warps, slices, slice_shift; // rows per slice = 1 << slice_shift
+    u32 flags;
 };
 
 struct BarrierParams {

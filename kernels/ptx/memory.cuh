@@ -82,14 +82,15 @@ __device__ __forceinline__ void store_row16(void *p, uint4 v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-__device__ __forceinline__ u32 load_acquire_cta_shared(const u32 *p) {
+// Progress words in shared memory, by atomics: race checkers know no other acquire and release there.
+__device__ __forceinline__ u32 read_acquire_shared(u32 *p) {
     u32 v;
-    asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(v) : "r"((u32)__cvta_generic_to_shared(p)) : "memory");
+    asm volatile("atom.acquire.cta.shared::cta.or.b32 %0, [%1], 0;" : "=r"(v) : "r"((u32)__cvta_generic_to_shared(p)) : "memory");
     return v;
 }
 
-__device__ __forceinline__ void store_release_cta_shared(u32 *p, u32 v) {
-    asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(p)), "r"(v) : "memory");
+__device__ __forceinline__ void raise_release_shared(u32 *p, u32 v) {
+    asm volatile("red.release.cta.shared::cta.max.u32 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(p)), "r"(v) : "memory");
 }
 
 } // namespace ep::ptx
