@@ -73,10 +73,11 @@ __device__ __forceinline__ i32 received_place(const CombineParams &p, u64 row) {
 template <class Row> __device__ inline void reduce_role(const CombineParams &p, CombineShared &s, u32 index, u32 warps, bool skip_own) {
     const i32 *matrix = at<const i32>(p.counts);
     u32 columns = count_columns(p), ranks = p.comm.ranks, per_slice = 1u << p.slice_shift;
-    for (u64 unit = index; unit < (u64)p.slices * ranks; unit += warps) {
-        u32 source = (u32)(unit % ranks), slice = (u32)(unit / ranks);
+    u32 sources = skip_own ? ranks - 1 : ranks; // beginning with the next rank, so that ranks do not crowd on one
+    for (u64 unit = index; unit < (u64)p.slices * sources; unit += warps) {
+        u32 source = (p.comm.rank + 1 + (u32)(unit % sources)) % ranks, slice = (u32)(unit / sources);
         u32 n = (u32)matrix[(u64)source * columns + p.comm.rank], begin = slice << p.slice_shift;
-        if (begin >= n || (skip_own && source == p.comm.rank) || !is_alive(p.comm, source)) continue;
+        if (begin >= n || !is_alive(p.comm, source)) continue;
         u64 start = 0;
         for (u32 r = lane_id(); r < source; r += WARP) start += (u32)matrix[(u64)r * columns + p.comm.rank];
         start = (u32)ptx::warp_sum((i32)start) + begin;
@@ -110,10 +111,12 @@ __device__ __forceinline__ TokenTerms token_terms(const CombineParams &p, const 
     return t;
 }
 
+constexpr u32 OWN_PIECE = 2048;
+
 // One piece of a token's sum. At most one peer: its whole piece is on its way while this rank's rows are summed.
 template <class Row> __device__ __forceinline__ void pull_piece_of_one(const CombineParams &p, const TokenTerms &t, u64 token, u32 offset) {
-    constexpr u32 UNITS = PIECE / UNIT;
-    u32 end = min(offset + PIECE, p.row_bytes);
+    constexpr u32 UNITS = OWN_PIECE / UNIT;
+    u32 end = min(offset + OWN_PIECE, p.row_bytes);
     offset += lane_id() * 16;
     uint4 v[UNITS];
     const char *row = at<const char>(term_row(t.peers, 0));
@@ -121,17 +124,19 @@ template <class Row> __device__ __forceinline__ void pull_piece_of_one(const Com
     for (u32 u = 0; u < UNITS; u++)
         v[u] = load_term<Row>(t.peers.count && offset + u * UNIT < end, row + offset + u * UNIT);
 #pragma unroll
-    for (u32 u = 0; u < UNITS; u++) {
-        uint4 partial[1];
-        u32 place = offset + u * UNIT;
-        if (t.own != FULL) reduce_any<Row, 1>(p, t.local, place, end, partial);
-        if (place >= end) continue;
-        Sum<Row> sum;
-        start_token<Row>(p, token, place, sum);
-        if (t.own == 0) sum.add(partial[0]);
-        sum.add(v[u]);
-        if (t.own == 1) sum.add(partial[0]);
-        ptx::store_row16(at<char>(p.out + token * p.out_stride + place), sum.rounded());
+    for (u32 first = 0; first < UNITS; first += 2) {
+        uint4 partial[2] = {neutral<Row>(), neutral<Row>()};
+        if (t.own != FULL) reduce_any<Row, 2>(p, t.local, offset + first * UNIT, end, partial);
+#pragma unroll
+        for (u32 u = 0; u < 2; u++) {
+            u32 place = offset + (first + u) * UNIT;
+            if (place >= end) continue;
+            Sum<Row> sum;
+            start_token<Row>(p, token, place, sum);
+            sum.add(t.own == 0 ? partial[u] : v[first + u]);
+            sum.add(t.own == 0 ? v[first + u] : partial[u]);
+            ptx::store_row16(at<char>(p.out + token * p.out_stride + place), sum.rounded());
+        }
     }
 }
 
@@ -201,7 +206,7 @@ template <class Row> __device__ inline void pull_role(const CombineParams &p, Co
         if (__any_sync(FULL, failed)) return;
         TokenTerms t = token_terms(p, r, place, weight);
         if (t.peers.count <= 1)
-            for (u32 offset = 0; offset < p.row_bytes; offset += PIECE) pull_piece_of_one<Row>(p, t, token, offset);
+            for (u32 offset = 0; offset < p.row_bytes; offset += OWN_PIECE) pull_piece_of_one<Row>(p, t, token, offset);
         else
             for (u32 offset = 0; offset < p.row_bytes; offset += UNIT) pull_unit_of_many<Row>(p, t, token, offset + lane_id() * 16);
         if (p.out_carried) pull_carried_reduced(p, token, r, place);
