@@ -1,12 +1,17 @@
 # make demo      one MoE layer over 4 ranks on a text: make demo FILE=path
 # make test      everything that can be tested without a GPU
+# make cuda      the library with its CUDA kernels; fetches nvcc 13.0 if there is none
 # make bench     the host backend's numbers, as ratios measured in the same run
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: all build demo test test-rust test-python test-go bench install lint clean setup
+# Wheels of the CUDA toolkit's compiler; they need no GPU.
+NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvidia-cuda-runtime
+CUDA_VENV := target/cuda-venv
+
+.PHONY: all build cuda demo test test-rust test-python test-go bench install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -17,6 +22,17 @@ all: build
 
 build: setup
 	cargo build --release
+
+cuda: setup
+	@if [ -z "$${DEEPEP_NVCC:-}$${NVCC:-}" ] && ! command -v nvcc >/dev/null && [ ! -x "$${CUDA_HOME:-/nonexistent}/bin/nvcc" ]; then \
+		$(MAKE) --no-print-directory $(CUDA_VENV)/ready; \
+	fi
+	cargo build --release --features cuda
+
+$(CUDA_VENV)/ready:
+	python3 -m venv $(CUDA_VENV)
+	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(NVCC_WHEELS:%='%==13.0.*')
+	touch $@
 
 setup:
 	@.ci/setup

@@ -25,7 +25,7 @@ enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIV
 __device__ __forceinline__ u32 token_count(const DispatchParams &p) {
     if (!p.num_tokens_device) return p.num_tokens;
     i32 n = __ldg(at<const i32>(p.num_tokens_device));
-    return n < 0 ? 0 : min((u32)n, p.max_tokens);
+    return n < 0 ? 0 : min((u32)n, p.num_tokens);
 }
 
 // This block's tokens: whole slices where arrival is announced by slices.
@@ -122,7 +122,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     if (by_expert) sum_experts(p, matrix, r, false);
     if (t.block == 0 && t.warp() == 0) {
         write_counts(p, op, matrix, by_expert);
-        tell_host(p, op);
+        tell_host(p);
     }
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);

@@ -116,7 +116,7 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     Team all = whole_block();
     if (blockIdx.x == 0 && warp_id() == 0) {
         write_counts(p, op, matrix, BY_EXPERT);
-        tell_host(p, op);
+        tell_host(p);
     }
     fill_past_end(p, BY_EXPERT ? r.expert_rows : r.rows, BY_EXPERT ? 1 : p.num_topk, all);
     if constexpr (!BY_EXPERT) {

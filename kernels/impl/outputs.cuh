@@ -82,25 +82,25 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
     }
     if (lane_id() != 0) return;
     at<i64>(p.out_true_rows)[0] = (i64)r.true_rows;
-    at<i64>(p.out_true_rows)[1] = by_expert ? (i64)r.true_expert_rows : 0;
+    at<i64>(p.out_true_rows)[1] = (i64)(by_expert ? r.true_expert_rows : r.true_rows);
     if (by_expert) at<i64>(p.out_expert_offsets)[p.local_experts] = (i64)r.expert_rows;
     HandleRecord *record = at<HandleRecord>(p.record);
     record->rows = r.rows;
     record->expert_rows = r.expert_rows;
     if (r.true_rows > p.max_recv_rows)
-        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)r.true_rows, (i64)p.max_recv_rows);
+        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_recv_rows, (i64)r.true_rows);
     else if (by_expert && r.true_expert_rows > p.max_expert_rows)
-        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)r.true_expert_rows, (i64)p.max_expert_rows);
+        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_expert_rows, (i64)r.true_expert_rows);
 }
 
 // After write_counts, by the same warp, for a host that waits.
-__device__ inline void tell_host(const DispatchParams &p, const OperationState &op) {
+__device__ inline void tell_host(const DispatchParams &p) {
     __syncwarp();
     if (!p.host_counts || lane_id() != 0) return;
     const HandleRecord *record = at<const HandleRecord>(p.record);
     at<i64>(p.host_counts)[1] = (i64)record->rows;
     at<i64>(p.host_counts)[2] = (i64)record->expert_rows;
-    ptx::store_release_sys(at<u64>(p.host_counts), op.epoch);
+    ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
 }
 
 // Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
@@ -133,6 +133,10 @@ __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, co
     if (t.index == 0) {
         at<HandleRecord>(p.record)->rows = 0;
         at<HandleRecord>(p.record)->expert_rows = 0;
+        if (p.host_counts) {
+            for (u32 i = 1; i < 3 + p.local_experts; i++) at<i64>(p.host_counts)[i] = 0;
+            ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+        }
     }
 }
 

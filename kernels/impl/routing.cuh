@@ -108,7 +108,7 @@ __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h
                 Pair pair = pair_of(tokens, first + j, p.num_topk);
                 bool present = pair.valid && first + j < s.end;
                 given[j] = present ? load_id(p, pair.index) : -1;
-                weight[j] = present && p.topk_weights ? __ldg(at<const float>(p.topk_weights) + pair.index) : 0.0f;
+                weight[j] = present && p.topk_weights ? __ldg(at<const float>(p.topk_weights) + pair.index) : 1.0f;
             }
 #pragma unroll
             for (u32 j = 0; j < AHEAD; j++)

@@ -24,21 +24,24 @@ __device__ __forceinline__ Run make_run(bool wanted, i32 row) {
     return r;
 }
 
-// Scales of a run: 16 bytes a lane where rows allow it. Bytes between scale_bytes and scale_stride become zero.
+// Scales of a run: 16 bytes a lane, read at once where the caller's rows allow it. Bytes between scale_bytes and
+// scale_stride become zero.
 __device__ __forceinline__ void send_scales(const DispatchParams &p, const Run &run, u32 token0, u64 base) {
+    bool wide = (p.x_scales | p.x_scale_stride) % 16 == 0 && p.x_scale_col_stride == 4;
     char *to = at<char>(base + p.scales + (u64)run.first * p.scale_stride);
     u32 chunks = p.scale_stride / 16;
     for (u32 j = lane_id(); j < div_up(run.count * chunks, WARP) * WARP; j += WARP) {
         u32 i = j / chunks, part = j % chunks;
         u32 member = __shfl_sync(FULL, run.member, min(i, WARP - 1));
         if (i >= run.count) continue;
-        const char *from = at<const char>(p.x_scales + (u64)(token0 + member) * p.x_scale_stride) + part * 16;
+        u64 from = p.x_scales + (u64)(token0 + member) * p.x_scale_stride;
         uint4 v;
-        if (part * 16 + 16 <= p.scale_bytes) {
-            v = __ldg(reinterpret_cast<const uint4 *>(from));
-        } else { // the row ends inside this piece
-            u32 w[4] = {0, 0, 0, 0};
-            for (u32 b = part * 16; b < p.scale_bytes; b++) w[(b % 16) / 4] |= (u32)__ldg(reinterpret_cast<const u8 *>(from) + b % 16) << (b % 4 * 8);
+        if (wide && part * 16 + 16 <= p.scale_bytes) {
+            v = __ldg(at<const uint4>(from + part * 16));
+        } else { // scale_bytes is a multiple of 4
+            u32 w[4];
+#pragma unroll
+            for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.x_scale_col_stride)) : 0;
             v = make_uint4(w[0], w[1], w[2], w[3]);
         }
         ptx::store_row16(to + (u64)i * p.scale_stride + part * 16, v);

@@ -33,7 +33,7 @@ struct DispatchParams {
 
     // input
     u64 x, x_stride;
-    u64 x_scales, x_scale_stride;
+    u64 x_scales, x_scale_stride, x_scale_col_stride;
     u64 topk_idx, topk_weights;
     u64 num_tokens_device;   // i32, or 0
 
@@ -119,6 +119,11 @@ struct CombineParams {
 
 struct BarrierParams {
     CommParams comm;
+};
+
+struct ReleaseParams {
+    CommParams comm;
+    u32 kind, window;
 };
 
 } // namespace ep
