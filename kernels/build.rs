@@ -11,7 +11,7 @@ const MACHINE_CODE: &str = "90,100";
 const PTX: &str = "90";
 const NVCC_VERSION: &str = "release 13.0";
 
-/// Compiles into `out` and writes `images.rs` there: `pub static IMAGES: [Image; n]`.
+/// Compiles into `out` and writes `images.rs` there: `static IMAGES: [Image; n]`.
 pub fn compile(root: &Path, out: &Path) -> Result<()> {
     for variable in ["DEEPEP_NVCC", "NVCC", "CUDA_HOME", "DEEPEP_CUDA_ARCHS"] {
         println!("cargo:rerun-if-env-changed={variable}");
@@ -23,14 +23,20 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
         .collect();
     // The longest first, so that none is left alone at the end.
     sources.sort_by_key(|path| (!path.ends_with("dispatch_by_expert.cu"), !is_large(path), path.clone()));
+    // Images are kept, for all profiles and programs, as long as everything that they were made from is the same.
+    let target = out.ancestors().nth(4).unwrap_or(out);
+    let images = target.join("kernels").join(stamp(root, &nvcc)?);
+    std::fs::create_dir_all(&images)?;
     let queue = Mutex::new(sources.iter());
     let failed = Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).min(sources.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| loop {
-                let Some(source) = queue.lock().ok().and_then(|mut queue| queue.next().cloned()) else { break };
-                if let Err(error) = compile_one(&nvcc, &source, out) {
+                let Some(source) = queue.lock().ok().and_then(|mut queue| queue.next().cloned()) else {
+                    break;
+                };
+                if let Err(error) = compile_one(&nvcc, &source, &images) {
                     if let Ok(mut failed) = failed.lock() {
                         failed.push(error.to_string());
                     }
@@ -43,9 +49,9 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
         return Err(failed.join("\n").into());
     }
     sources.sort();
-    let mut text = format!("pub static IMAGES: [Image; {}] = [\n", sources.len());
+    let mut text = format!("static IMAGES: [Image; {}] = [\n", sources.len());
     for source in &sources {
-        let image = image_of(source, out);
+        let image = image_of(source, &images);
         text += &format!("    Image(&Aligned(*include_bytes!({image:?})).0),\n");
     }
     text += "];\n";
@@ -57,23 +63,56 @@ fn is_large(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|data| data.len() > 900)
 }
 
-fn image_of(source: &Path, out: &Path) -> PathBuf {
+fn image_of(source: &Path, images: &Path) -> PathBuf {
     let name = source.file_stem().unwrap_or_default();
-    out.join(name).with_extension("fatbin")
+    images.join(name).with_extension("fatbin")
 }
 
-fn compile_one(nvcc: &Path, source: &Path, out: &Path) -> Result<()> {
-    let archs = std::env::var("DEEPEP_CUDA_ARCHS").unwrap_or_else(|_| MACHINE_CODE.into());
+/// The architectures of this build; fewer make a faster build for one machine.
+fn archs() -> String {
+    std::env::var("DEEPEP_CUDA_ARCHS").unwrap_or_else(|_| MACHINE_CODE.into())
+}
+
+/// A number for compiler, architectures and all kernel sources (FNV-1a).
+fn stamp(root: &Path, nvcc: &Path) -> Result<String> {
+    let mut paths = Vec::new();
+    for layer in ["entry", "impl", "comm", "layout", "ptx"] {
+        for entry in std::fs::read_dir(root.join("kernels").join(layer))? {
+            paths.push(entry?.path());
+        }
+    }
+    paths.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for &byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    add(format!("{} {}", nvcc.display(), archs()).as_bytes());
+    for path in paths {
+        add(path.to_string_lossy().as_bytes());
+        add(&std::fs::read(path)?);
+    }
+    Ok(format!("{hash:016x}"))
+}
+
+fn compile_one(nvcc: &Path, source: &Path, images: &Path) -> Result<()> {
+    let image = image_of(source, images);
+    if image.is_file() {
+        return Ok(());
+    }
+    // Two builds may be at it at once: whole files appear under the final name.
+    let part = image.with_extension(format!("{}.part", std::process::id()));
     let mut command = Command::new(nvcc);
     command.args(["-std=c++17", "-O3", "-fatbin", "-diag-suppress", "128"]);
-    for arch in archs.split(',') {
+    for arch in archs().split(',') {
         command.arg("-gencode").arg(format!("arch=compute_{arch},code=sm_{arch}"));
     }
     command.arg("-gencode").arg(format!("arch=compute_{PTX},code=compute_{PTX}"));
-    command.arg("-o").arg(image_of(source, out)).arg(source);
+    command.arg("-o").arg(&part).arg(source);
     let result = command.output().map_err(|error| format!("{}: {error}", nvcc.display()))?;
     if result.status.success() {
-        return Ok(());
+        return Ok(std::fs::rename(part, image)?);
     }
     let text = [result.stdout, result.stderr].concat();
     Err(format!("nvcc could not compile {}:\n{}", source.display(), String::from_utf8_lossy(&text)).into())
@@ -85,15 +124,15 @@ fn find_nvcc(root: &Path) -> Result<PathBuf> {
     if let Some(named) = variable("DEEPEP_NVCC").or_else(|| variable("NVCC")) {
         return check_version(&named).map(|()| named);
     }
-    let mut places: Vec<PathBuf> = variable("CUDA_HOME").map(|home| home.join("bin/nvcc")).into_iter().collect();
+    let mut places: Vec<PathBuf> =
+        variable("CUDA_HOME").map(|home| home.join("bin/nvcc")).into_iter().collect();
     if let Some(path) = std::env::var_os("PATH") {
         places.extend(std::env::split_paths(&path).map(|dir| dir.join("nvcc")));
     }
     // The compiler of the PyPI wheels, which `make cuda` installs.
     if let Ok(pythons) = std::fs::read_dir(root.join("target/cuda-venv/lib")) {
         places.extend(
-            pythons
-                .filter_map(|entry| Some(entry.ok()?.path().join("site-packages/nvidia/cu13/bin/nvcc"))),
+            pythons.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/nvidia/cu13/bin/nvcc"))),
         );
     }
     let mut others = String::new();

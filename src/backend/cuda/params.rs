@@ -4,6 +4,7 @@
 macro_rules! shared_with_kernels {
     ($($(#[$doc:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {
         $($(#[$doc])*
+        #[allow(dead_code)] // reports are read word by word
         #[repr(C)]
         #[derive(Debug, Clone, Copy, Default)]
         pub struct $name { $(pub $field: $type,)* })*
@@ -22,7 +23,8 @@ macro_rules! shared_with_kernels {
 
 macro_rules! numbers_of_kernels {
     ($($name:ident: $type:ty = $value:expr;)*) => {
-        $(pub const $name: $type = $value;)*
+        $(#[allow(dead_code)] // the host does not need all of what it relies on
+        pub const $name: $type = $value;)*
 
         #[cfg(test)]
         fn numbers() -> Vec<(&'static str, u64)> {
@@ -245,7 +247,9 @@ mod tests {
         for (name, size, fields) in layouts() {
             text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");
             for (field, offset) in fields {
-                text += &format!("static_assert(__builtin_offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n");
+                text += &format!(
+                    "static_assert(__builtin_offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n"
+                );
             }
         }
         text + "\n} // namespace ep\n"
