@@ -33,7 +33,7 @@ cuda: setup
 # Built here, or brought from where it was built: the GPU machine needs no Rust then.
 test-gpu:
 	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-tests || test -x target/gpu-tests
-	CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-tests --test-threads=1
+	DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-tests --test-threads=1
 
 target/gpu-tests: cuda
 	cargo test --no-run --release --features cuda --test gpu --message-format=json | \

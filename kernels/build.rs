@@ -52,7 +52,8 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
     let mut text = format!("static IMAGES: [Image; {}] = [\n", sources.len());
     for source in &sources {
         let image = image_of(source, &images);
-        text += &format!("    Image(&Aligned(*include_bytes!({image:?})).0),\n");
+        let name = image.file_stem().unwrap_or_default();
+        text += &format!("    Image({name:?}, &Aligned(*include_bytes!({image:?})).0),\n");
     }
     text += "];\n";
     std::fs::write(out.join("images.rs"), text)?;

@@ -53,9 +53,8 @@ impl Module {
         Ok(Module { device: device.clone(), handle })
     }
 
-    /// The kernel of this name, or none.
-    pub fn function(&self, name: &str) -> Result<Option<Function>> {
-        const NOT_FOUND: u32 = 500;
+    /// The kernel of this name.
+    pub fn function(&self, name: &str) -> Result<Function> {
         let api = self.device.api;
         let _guard = self.device.enter()?;
         let text =
@@ -63,10 +62,7 @@ impl Module {
         let (mut handle, mut fixed) = (std::ptr::null_mut(), 0);
         // SAFETY: the name is terminated; the calls write one value each.
         unsafe {
-            match (api.module_function)(&mut handle, self.handle, text.as_ptr()) {
-                NOT_FOUND => return Ok(None),
-                code => check("cuModuleGetFunction", code)?,
-            }
+            check("cuModuleGetFunction", (api.module_function)(&mut handle, self.handle, text.as_ptr()))?;
             check(
                 "cuFuncGetAttribute",
                 (api.function_attribute)(&mut fixed, ATTRIBUTE_STATIC_SHARED_BYTES, handle),
@@ -76,7 +72,7 @@ impl Module {
                 "cuFuncSetAttribute",
                 (api.set_function_attribute)(handle, ATTRIBUTE_MAX_DYNAMIC_SHARED_BYTES, dynamic),
             )?;
-            Ok(Some(Function { handle, dynamic_bytes: dynamic as u32 }))
+            Ok(Function { handle, dynamic_bytes: dynamic as u32 })
         }
     }
 }

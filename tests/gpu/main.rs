@@ -1,11 +1,13 @@
 //! The CUDA backend against the host backend, byte for byte, through the C ABI: the same calls with the same random
 //! inputs and poisoned outputs, ranks as threads, all on one GPU. Without a GPU, or without the feature `cuda`, nothing is
-//! tested, and said so. Run it with `make test-gpu`, or anywhere from the program that it builds.
+//! tested, and said so; with DEEPEP_GPU_TESTS_REQUIRED in the environment that is a failure. Run it with `make test-gpu`,
+//! or anywhere from the program that it builds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
 mod memory;
+mod processes;
 mod ranks;
 mod rng;
 mod run;
@@ -15,8 +17,16 @@ use deepep::capi::*;
 use memory::Where;
 use ranks::{refusal, World};
 
+/// For work on these tests without a GPU: the host backend takes the part of CUDA.
+fn against_itself() -> bool {
+    std::env::var_os("DEEPEP_GPU_TESTS_ON_HOST").is_some()
+}
+
 /// Whether there is a GPU to test on.
 fn ready() -> bool {
+    if against_itself() {
+        return true;
+    }
     match World::create(Where::Device, 1) {
         Ok(_) => true,
         Err((status, text)) => {
@@ -26,6 +36,7 @@ fn ready() -> bool {
                 deep_ep_status_t::DEEP_EP_NO_DEVICE,
             ];
             assert!(absent.contains(&status), "{text}");
+            assert!(std::env::var_os("DEEPEP_GPU_TESTS_REQUIRED").is_none(), "{text}");
             eprintln!("SKIPPED, no CUDA backend here: {text}");
             false
         }
@@ -36,9 +47,14 @@ fn same(case: Case) {
     if !ready() {
         return;
     }
-    let (host, device) = (run::run(&case, Where::Host), run::run(&case, Where::Device));
+    let place = if against_itself() { Where::Host } else { Where::Device };
+    compare(&case, &run::run(&case, Where::Host), &run::run(&case, place));
+}
+
+/// The outputs of some ranks on both backends.
+fn compare(case: &Case, host: &[run::Outputs], device: &[run::Outputs]) {
     let mut wrong = Vec::new();
-    for (rank, (host, device)) in host.iter().zip(&device).enumerate() {
+    for (rank, (host, device)) in host.iter().zip(device).enumerate() {
         assert_eq!(host.len(), device.len(), "rank {rank}: another number of outputs");
         for ((name, want), (other, got)) in host.iter().zip(device) {
             assert_eq!(name, other);
@@ -117,21 +133,47 @@ cases! {
 
 #[test]
 fn a_missing_rank_is_named_within_the_deadline() {
-    if ready() {
+    if !against_itself() && ready() {
         refusal::missing_rank();
     }
 }
 
 #[test]
+fn two_processes_share_a_gpu() {
+    if processes::child_rank().is_some() || ready() {
+        processes::parent_or_child(
+            "two_processes_share_a_gpu",
+            Case { ranks: 2, rounds: 4, ..Case::default() },
+        );
+    }
+}
+
+#[test]
+fn three_processes_by_expert_share_a_gpu() {
+    if processes::child_rank().is_some() || ready() {
+        let case =
+            Case { ranks: 3, by_expert: true, align: 8, rounds: 4, mode: Mode::Caller, ..Case::default() };
+        processes::parent_or_child("three_processes_by_expert_share_a_gpu", case);
+    }
+}
+
+#[test]
+fn a_killed_process_is_named_within_the_deadline() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        processes::kill_one("a_killed_process_is_named_within_the_deadline");
+    }
+}
+
+#[test]
 fn an_abort_ends_the_waits() {
-    if ready() {
+    if !against_itself() && ready() {
         refusal::abort();
     }
 }
 
 #[test]
 fn what_is_not_done_says_so() {
-    if ready() {
+    if !against_itself() && ready() {
         refusal::unsupported();
     }
 }

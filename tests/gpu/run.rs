@@ -23,6 +23,11 @@ pub fn run(case: &Case, place: Where) -> Vec<Outputs> {
     })
 }
 
+/// One rank of several processes.
+pub fn run_rank(case: &Case, place: Where, rank: usize, buffer: Buffer) -> Outputs {
+    Rank::new(case, place, rank, buffer).rounds()
+}
+
 struct Rank<'a> {
     case: &'a Case,
     rank: usize,

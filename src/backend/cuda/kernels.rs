@@ -5,8 +5,8 @@ use crate::error::{Error, Result, Status};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A fatbin as nvcc made it.
-struct Image(&'static [u8]);
+/// The name of the source, with which the names of its kernels begin, and a fatbin as nvcc made it.
+struct Image(&'static str, &'static [u8]);
 
 /// The driver reads images in words.
 #[cfg(feature = "cuda")]
@@ -66,7 +66,7 @@ const NAMES: [&str; 36] = [
 /// Every kernel of one device, fetched: one that is fetched only at its first launch waits for the kernels that run.
 pub struct Kernels {
     functions: BTreeMap<&'static str, Function>,
-    _modules: Vec<Module>,
+    _modules: Vec<(&'static str, Module)>,
 }
 
 impl Kernels {
@@ -83,19 +83,14 @@ impl Kernels {
     }
 
     fn load(device: &Arc<Device>) -> Result<Kernels> {
-        let modules =
-            IMAGES.iter().map(|image| Module::load(device, image.0)).collect::<Result<Vec<Module>>>()?;
+        let load = |image: &Image| Ok((image.0, Module::load(device, image.1)?));
+        let modules = IMAGES.iter().map(load).collect::<Result<Vec<_>>>()?;
         let mut functions = BTreeMap::new();
         for name in NAMES {
-            for module in &modules {
-                if let Some(function) = module.function(name)? {
-                    functions.insert(name, function);
-                    break;
-                }
-            }
-            if !functions.contains_key(name) {
-                return Err(missing(name));
-            }
+            let short = name.trim_start_matches("deepep_");
+            let (_, module) =
+                modules.iter().find(|(source, _)| short.starts_with(source)).ok_or_else(|| missing(name))?;
+            functions.insert(name, module.function(name)?);
         }
         Ok(Kernels { functions, _modules: modules })
     }
