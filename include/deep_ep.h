@@ -31,33 +31,6 @@
 
 
 /**
- * Elements that share a scale; the last block of a row may be shorter.
- */
-#define CAST_BLOCK 128
-
-#define BF16_NAN 32767
-
-#define FP16_NAN 32767
-
-#define FP32_NAN 2147483647
-
-#define E4M3_NAN 127
-
-/**
- * The largest finite E4M3 value, code 0x7E.
- */
-#define E4M3_MAX 448.0
-
-/**
- * The most that one rank can contribute: a bound on what a confused peer can make this rank allocate.
- */
-#define MAX_GATHER_BYTES (1 << 30)
-
-#define MAX_RANKS (1 << 16)
-
-#define UNIQUE_ID_BYTES 128
-
-/**
  * buffer_config.flags: refuse a dispatch with an out-of-range or repeated expert id before any peer is
  * signalled, instead of treating the id as -1 and reporting it. Host backend only.
  */
@@ -93,50 +66,6 @@
 #define DEEP_EP_VERSION_MINOR 1
 
 #define DEEP_EP_VERSION_PATCH 0
-
-#define MAX_TOPK 32
-
-/**
- * Rows, strides and row pointers are multiples of this many bytes.
- */
-#define ROW_ALIGN 16
-
-/**
- * Elements that share one scale in a cast.
- */
-#define SCALE_BLOCK 128
-
-/**
- * Sections of a region begin at multiples of this, so that no two share a page.
- */
-#define PAGE 4096
-
-/**
- * One signal word per cache line: a word is polled by one rank and stored by another.
- */
-#define WORD_BYTES 64
-
-/**
- * A rank's verdict on a failed operation: its epoch, then a bit for each missing rank.
- */
-#define VERDICT_BYTES 192
-
-/**
- * What a rank tells the others in a reset: generation, epoch, digest of the mask.
- */
-#define RESET_BYTES 64
-
-/**
- * "No expert", in ids and positions.
- */
-#define NONE -1
-
-#define PHASES 4
-
-/**
- * The last epoch a word can hold: at a million operations a second it is nine years away.
- */
-#define MAX_EPOCH ((1 << (64 - FINGERPRINT_BITS)) - 1)
 
 /**
  * Result of every call. 0 is success; the groups say whose turn it is: 1-19 the caller, 20-39 the
@@ -246,39 +175,6 @@ enum deep_ep_status_t
 typedef enum deep_ep_status_t deep_ep_status_t;
 #else
 typedef int32_t deep_ep_status_t;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
-
-/**
- * The phases of an operation that signal. Each has its own words.
- */
-enum Phase
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : uint32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
-    /**
-     * "I have come to this operation": the entry barrier, and the barrier operation.
-     */
-    Enter = 0,
-    /**
-     * "My counts are there."
-     */
-    Counts = 1,
-    /**
-     * "My rows are there."
-     */
-    Data = 2,
-    /**
-     * "I have ended my reads", a running number.
-     */
-    Read = 3,
-};
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum Phase Phase;
-#else
-typedef uint32_t Phase;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -1064,10 +960,6 @@ typedef struct {
     uint64_t wait_ns_last;
     uint64_t wait_ns_total;
 } deep_ep_peer_statistics_t;
-
-
-
-#define Phase_ALL { Enter, Counts, Data, Read, }
 
 #ifdef __cplusplus
 extern "C" {

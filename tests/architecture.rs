@@ -32,7 +32,7 @@ impl File {
     }
 
     fn is_test(&self) -> bool {
-        self.path.starts_with("tests/") || self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
+        self.path.starts_with("tests/") || self.path.contains("/tests/") || self.path.ends_with("tests.rs")
     }
 
     /// The lines with their numbers, without comments and without the test module at the end of the file.

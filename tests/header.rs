@@ -34,6 +34,34 @@ fn committed_header_is_the_generated_one() {
     );
 }
 
+/// Names that the header gives to a program: macros, types, enumerators and functions.
+fn names(text: &str) -> Vec<String> {
+    let header = c_header::read(text);
+    let items = header.functions.iter().chain(&header.structs).chain(&header.enums);
+    let mut names: Vec<String> = items.map(|item| item.name.clone()).collect();
+    names.extend(header.enums.iter().flat_map(|item| &item.members).map(|member| member.name.clone()));
+    let lines = text.lines().map(|line| line.trim_start());
+    names.extend(lines.clone().filter_map(|line| line.strip_prefix("#define ")).map(str::to_string));
+    names.extend(lines.filter(|line| line.starts_with("typedef ") && line.ends_with(';')).map(|line| {
+        let declared = line.trim_end_matches(';').split(")(").next().unwrap_or_default();
+        declared.rsplit([' ', '*', '(']).next().unwrap_or_default().to_string()
+    }));
+    names
+}
+
+fn foreign_names(text: &str) -> Vec<String> {
+    let own = |name: &String| name.starts_with("deep_ep_") || name.starts_with("DEEP_EP_");
+    names(text).into_iter().filter(|name| !own(name)).collect()
+}
+
+/// A program's own NONE or PAGE must not be changed by including the header.
+#[test]
+fn header_defines_only_names_of_its_own() {
+    assert_eq!(foreign_names(&committed()), Vec::<String>::new());
+    let leak = "#define NONE -1\nenum Phase\n {\n    Enter = 0,\n};\ntypedef uint32_t Phase;\n";
+    assert_eq!(foreign_names(leak), ["Phase", "Enter", "NONE -1", "Phase"]);
+}
+
 #[test]
 fn version_macros_are_the_version_of_the_package() {
     let macros = header().macros;

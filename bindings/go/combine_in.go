@@ -36,6 +36,9 @@ func (in *CombineIn) fill(h *Handle) (shape, error) {
 	if x.Hidden == 0 {
 		x.Hidden = h.sent.hidden
 	}
+	if x.Data != nil && x.Addr == 0 && x.Rows < h.present {
+		return shape{}, invalid("CombineIn.X has %d rows, but the dispatch brought %d", x.Rows, h.present)
+	}
 	combined := shape{tokens: h.sent.tokens, hidden: x.Hidden, dtype: x.DType}
 	l := b.lengths(h.received)
 	if err := firstError(

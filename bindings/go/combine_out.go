@@ -28,6 +28,9 @@ func (out *CombineOut) fill(h *Handle, combined shape) error {
 	if x.DType == DTypeNone {
 		x.DType = combined.dtype
 	}
+	if x.Data != nil && x.Rows < combined.tokens {
+		return invalid("CombineOut.X has %d rows, but there are %d tokens", x.Rows, combined.tokens)
+	}
 	bias := [2]Rows{x, x}
 	for i := range bias {
 		bias[i].Data, bias[i].Addr, bias[i].Rows = out.Bias[i], 0, combined.tokens

@@ -81,6 +81,5 @@ func (h *Handle) dispatch(in *DispatchIn, out *DispatchOut, stream unsafe.Pointe
 	if out == nil {
 		return nil, nil
 	}
-	h.received = int(h.dispatchOut.x.rows)
 	return h.arrived(&o), nil
 }

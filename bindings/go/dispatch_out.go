@@ -79,14 +79,17 @@ func (out *DispatchOut) fill(h *Handle, sent shape) error {
 	if scales.DType == ScaleNone {
 		scales.DType, scales.Block = sent.scales.DType, sent.scales.Block
 	}
-	fits := b.rows
+	fits, inSlab := b.rows, b.rows
 	if x.Data != nil || x.Addr != 0 {
-		fits = x.Rows
+		inSlab = x.Rows
+	}
+	if inSlab < fits {
+		fits = inSlab
 	}
 	l := b.lengths(fits)
 	if err := firstError(
 		x.check("DispatchOut.X", b.slabs),
-		scales.check("DispatchOut.Scales", fits, sent.hidden, b.slabs),
+		scales.check("DispatchOut.Scales", inSlab, sent.hidden, b.slabs),
 		long("DispatchOut.TopkIdx", len(out.TopkIdx), l.ids),
 		long("DispatchOut.TopkWeights", len(out.TopkWeights), l.ids),
 		long("DispatchOut.RowSource", len(out.RowSource), l.perRow),
@@ -122,6 +125,10 @@ func (h *Handle) arrived(out *DispatchOut) *Received {
 	b, c := h.b, &h.dispatchOut
 	host := b.comm.host()
 	rows := int(c.x.rows)
+	if rows > b.rows {
+		rows = b.rows
+	}
+	h.received = rows
 	l := b.lengths(rows)
 	r := &Received{
 		X:      rowsAt(&c.x, out.X, h.sent.hidden, b.slabs, host),
@@ -137,7 +144,33 @@ func (h *Handle) arrived(out *DispatchOut) *Received {
 	at(&r.ExpertOffsets, &r.Device.ExpertOffsets, unsafe.Pointer(c.expert_offsets), l.offsets, host)
 	at(&r.TrueRows, &r.Device.TrueRows, unsafe.Pointer(c.true_rows), l.trueRows, host)
 	at(&r.SourceRanges, &r.Device.SourceRanges, unsafe.Pointer(c.source_ranges), l.ranges, host)
+	h.present = r.fullest(b.config.Layout)
 	return r
+}
+
+// fullest is the number of rows in the fullest slab, as far as the host can see it.
+func (r *Received) fullest(layout Layout) (rows int) {
+	counts := r.RankCounts
+	switch layout {
+	case PackedByRank:
+		for _, n := range counts {
+			rows += int(n)
+		}
+		return rows
+	case PackedByExpert:
+		if n := len(r.ExpertOffsets); n > 0 {
+			rows = int(r.ExpertOffsets[n-1])
+		}
+		return rows
+	case SlottedByExpert:
+		counts = r.ExpertCounts
+	}
+	for _, n := range counts {
+		if int(n) > rows {
+			rows = int(n)
+		}
+	}
+	return rows
 }
 
 // at makes an array of the library visible; null leaves the caller's.

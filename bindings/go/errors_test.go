@@ -152,7 +152,9 @@ func TestRefusedSlices(t *testing.T) {
 	rows := RowsOf(FP32, Aligned[float32](4*16), 16)
 	sums := CombineOut{X: RowsOf(FP32, Aligned[float32](4*16), 16)}
 	short := CombineOut{X: RowsOf(FP32, Aligned[float32](3*16), 16)}
-	wantError(t, "out", h.Combine(&CombineIn{X: rows}, &short, nil), ErrInvalidArgument, "out.x")
+	wantError(t, "out", h.Combine(&CombineIn{X: rows}, &short, nil), ErrInvalidArgument, "CombineOut.X")
+	wantError(t, "no in", h.Combine(&CombineIn{X: Rows{Data: rows.Data, DType: FP32}}, &sums, nil), ErrInvalidArgument,
+		"brought 4")
 	short = sums
 	short.Bias[1] = make([]byte, 16)
 	wantError(t, "bias", h.Combine(&CombineIn{X: rows}, &short, nil), ErrInvalidArgument, "Bias[1]")

@@ -19,6 +19,7 @@ type Handle struct {
 	// What the binding must know to check the lengths of slices.
 	sent     shape // by the last dispatch
 	received int   // rows that fit in a slab of the last receive
+	present  int   // rows in its fullest slab
 	combined shape // by the last combine
 
 	// The structs of the call that is running; here, so that a call allocates nothing.

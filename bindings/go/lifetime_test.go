@@ -93,6 +93,7 @@ func TestLost(t *testing.T) {
 		if _, err := h.Dispatch(&in, nil, nil); err != nil {
 			t.Fatal(err)
 		}
+		runtime.SetFinalizer(b, nil)
 		runtime.SetFinalizer(b, func(lost *Buffer) {
 			if lost.gate.closed || len(lost.lost) != 1 {
 				t.Errorf("the buffer went before its handle: closed %v, %d handles", lost.gate.closed, len(lost.lost))

@@ -194,6 +194,9 @@ fn shared_regions_are_the_same_memory() {
                 group.all_gather(&[], None, LONG).unwrap();
                 let seen: Vec<u64> = words(&mine).iter().map(|word| word.load(Ordering::Acquire)).collect();
                 assert_eq!(seen, [7, 8, 9]);
+                drop(regions);
+                group.all_gather(&[], None, LONG).unwrap();
+                assert_eq!(Arc::strong_count(&mine), 1, "somebody still holds the region");
             }
         });
     }

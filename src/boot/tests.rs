@@ -5,7 +5,7 @@ use super::sock;
 use super::wire::{Purpose, Seal, PROTOCOL};
 use super::{Group, UniqueId};
 use crate::error::{Error, Result, Status};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -206,6 +206,29 @@ fn strangers_do_not_disturb() {
         let error = stranger.join().unwrap();
         assert_eq!((error.status, &error.ranks[..]), (Status::DEEP_EP_TIMEOUT, &[0][..]), "{error}");
         stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn silent_connections_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let id = UniqueId::create(Some(&format!("unix:{}", path.display()))).unwrap();
+    std::thread::scope(|scope| {
+        let rank = scope.spawn(|| Group::join(0, 2, &id, LONG).map(drop));
+        let start = Instant::now();
+        let mut streams = Vec::new();
+        while streams.len() < 300 {
+            assert!(start.elapsed() < LONG);
+            streams.extend(UnixStream::connect(&path)); // refused until rank 0 listens
+        }
+        // The first is closed to make room, long before its time is up: its nonce, then the end.
+        let mut heard = Vec::new();
+        streams[0].set_read_timeout(Some(LONG)).unwrap();
+        streams[0].read_to_end(&mut heard).unwrap();
+        assert!(heard.len() <= 16 && start.elapsed() < millis(2500), "{:?}", start.elapsed());
+        use_group(&Group::join(1, 2, &id, LONG).unwrap());
+        rank.join().unwrap().unwrap();
     });
 }
 

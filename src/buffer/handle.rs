@@ -101,7 +101,7 @@ impl Handle {
     }
 
     /// Takes the buffer and this handle for one operation.
-    #[allow(clippy::mut_from_ref)] // the two come together, and `Entered` is handed out once at a time
+    #[allow(clippy::mut_from_ref)] // `Entered` is what makes the reference exclusive
     pub(super) fn operate(&self) -> Result<(Entered<'_>, &mut Progress)> {
         let entered = self.buffer.operate()?;
         // SAFETY: `entered` is the exclusive use of the buffer and its handles.

@@ -1,8 +1,9 @@
 //! The manager: owns a rank's memory, windows and handles, decides what an operation may do, and lets a backend do it.
 //!
-//! `comm` joins ranks, `create` and `reset` agree among them, `state` is what one buffer knows, `dispatch`, `combine` and
-//! `barrier` are the operations, `failure` keeps what went wrong, `statistics` and `trace` what happened.
+//! `comm` joins ranks, `create` and `reset` agree among them, `state` is what one buffer knows, `dispatch`, `arrival`,
+//! `combine` and `barrier` are the operations, `failure` keeps what went wrong, `statistics` and `trace` what happened.
 
+mod arrival;
 mod barrier;
 mod combine;
 mod comm;
@@ -16,9 +17,9 @@ mod state;
 mod statistics;
 mod trace;
 
+pub use arrival::Arrival;
 pub use comm::{Backend, Comm, CommConfig, Meeting};
 pub use create::Sizes;
-pub use dispatch::Arrival;
 pub use handle::{Counts, Handle};
 pub use state::Buffer;
 pub use statistics::{PeerTotals, Totals};

@@ -59,7 +59,7 @@ pub(super) struct State {
     own: Owned,
     /// Memory of destroyed handles. It stays mapped, so that a pointer left in a caller's struct is still known as the
     /// library's.
-    #[allow(clippy::vec_box)] // handles hold them boxed
+    #[allow(clippy::vec_box)] // handles keep the boxes, and outputs may point into them
     spare: Vec<Box<Routing>>,
     handles: u64,
 }

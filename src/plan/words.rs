@@ -4,7 +4,8 @@
 //! so one word would do for the numbers; but the wait also compares the fingerprint, to tell the caller when
 //! ranks run different operations, and a word that is checked must not be overtaken by the next signal. Words
 //! are therefore used in turn, by the number of signals sent in that phase. Epochs would not do: a barrier
-//! beside operations in flight takes an epoch but no turn of theirs.
+//! beside operations in flight takes an epoch but must not take a turn of theirs. For the same reason a barrier
+//! operation signals in the ENTER phase, never in DATA.
 
 /// The phases of an operation that signal. Each has its own words.
 #[repr(u32)]
@@ -85,6 +86,31 @@ pub const fn reached(word: u64, epoch: u64) -> bool {
     word >> FINGERPRINT_BITS >= epoch
 }
 
+/// What a wait finds in a word.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Found {
+    NotYet,
+    /// The signal awaited, or so late a one of the same turn that it must have been there.
+    Arrived,
+    /// A signal of this epoch for something else, or of an epoch that has no business in this turn: the ranks
+    /// run different operations.
+    Mismatch,
+}
+
+/// Compares `word` with the signal of `epoch` that has this fingerprint. Where receives come in the order of
+/// sends a word is never overtaken before it was awaited. In another order it may be, by a signal of the same
+/// turn, whose epoch is then later by at least [`turns`]; that is no mismatch.
+pub const fn check(word: u64, epoch: u64, fingerprint: u16, depth: usize) -> Found {
+    let (seen, print) = unpack(word);
+    if seen < epoch {
+        Found::NotYet
+    } else if seen == epoch && print == fingerprint || seen >= epoch + turns(depth) as u64 {
+        Found::Arrived
+    } else {
+        Found::Mismatch
+    }
+}
+
 /// The operation in the top 4 bits, below it 12 bits of hash over whatever ranks must agree on: window, types,
 /// mode. A kernel computes the same (FNV-1a over the fields, folded).
 pub fn fingerprint(operation: Operation, fields: &[u32]) -> u16 {
@@ -152,6 +178,16 @@ mod tests {
             }
         }
         assert!(pack(8, 0) > pack(7, u16::MAX));
+    }
+
+    #[test]
+    fn a_word_is_not_yet_arrived_or_a_mismatch() {
+        let at = |epoch, fingerprint| check(pack(epoch, fingerprint), 10, 7, 1);
+        assert_eq!(at(9, 7), Found::NotYet);
+        assert_eq!(at(10, 7), Found::Arrived);
+        assert_eq!(at(10, 8), Found::Mismatch);
+        assert_eq!(at(13, 7), Found::Mismatch, "not of this turn");
+        assert_eq!(at(14, 8), Found::Arrived, "overtaken after it had come");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 /* Four ranks as four processes that meet by a unique id in a file, packed by rank.
  *
- *     roundtrip FILE          writes the id to FILE and starts one process per rank
- *     roundtrip FILE RANK     is one of them
+ *     ./roundtrip FILE        writes the id to FILE and starts one process per rank
+ *     ./roundtrip FILE RANK     is one of them
  */
 
 #define _POSIX_C_SOURCE 200809L
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
         char number[16];
         snprintf(number, sizeof number, "%d", rank);
         if (fork() == 0) {
-            execl("/proc/self/exe", argv[0], argv[1], number, (char *)NULL);
+            execl(argv[0], argv[0], argv[1], number, (char *)NULL);
             _exit(127);
         }
     }

@@ -48,7 +48,9 @@ impl Checker {
             }
             Thread => {
                 let mut command = tools::command("setarch"); // GCC's detector fails under wide address randomisation
-                command.arg("-R").arg(program).env("TSAN_OPTIONS", "exitcode=99");
+                command.arg("-R").arg(program);
+                let suppressions = tools::root().join("tests/native/tsan.supp");
+                command.env("TSAN_OPTIONS", format!("exitcode=99:suppressions={}", suppressions.display()));
                 command
             }
             Memcheck => {

@@ -309,7 +309,9 @@ def carried(group: Group, rank: int, weights: list[np.ndarray]) -> np.ndarray:
     out = np.zeros((len(group.ids[rank]), group.num_topk), np.float32)
     for d in range(group.num_ranks):
         for at, (s, t, k) in group.placement(d)[1].items():
-            if s == rank:
-                for one in [k] if by_expert else group.ks(s, t, d):
-                    out[t, one] += weights[d][at if by_expert else (*at, one)]
+            if s == rank and by_expert:
+                out[t, k] += weights[d][at]
+            elif s == rank:
+                out[t] += weights[d][at]  # all K, also those of other ranks' experts
+    out[group.clean[rank] < 0] = 0
     return out

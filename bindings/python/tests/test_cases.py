@@ -32,9 +32,11 @@ def test_case_091_other_threads_run_while_a_dispatch_waits() -> None:
     counter = [0]
     stop = threading.Event()
 
+    handles = [buffer.handle() for buffer in buffers]
+
     def early() -> None:
         begin = time.monotonic()
-        buffers[0].handle().dispatch(*tokens())
+        handles[0].dispatch(*tokens())
         waited[0] = time.monotonic() - begin
 
     def count() -> None:
@@ -48,14 +50,14 @@ def test_case_091_other_threads_run_while_a_dispatch_waits() -> None:
     before = counter[0]
     time.sleep(0.8)
     grown = counter[0] - before
-    buffers[1].handle().dispatch(*tokens())
+    handles[1].dispatch(*tokens())
     stop.set()
     for thread in threads:
         thread.join()
     assert waited[0] > 0.9
     assert grown > 10000
-    for buffer in buffers:
-        buffer.close()
+    for one in (*handles, *buffers):
+        one.close()
 
 
 SETUP = """

@@ -15,6 +15,11 @@ from deepep import DType, Tensor, _dlpack, _rows, as_tensor
 from deepep._abi import RowsStruct, ScalesStruct
 
 
+versioned = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="numpy before 2.1 has no DLPack versions"
+)
+
+
 class Producer:
     """Has DLPack and nothing else; with `old` as a library from before versions has it."""
 
@@ -44,6 +49,7 @@ def test_dlpack_in(dtype: str, old: bool) -> None:
     assert sys.getrefcount(source) == before  # the deleter was called
 
 
+@versioned
 def test_dlpack_in_reads_the_read_only_flag() -> None:
     source = np.zeros((2, 4), np.float32)
     source.flags.writeable = False
@@ -52,6 +58,7 @@ def test_dlpack_in_reads_the_read_only_flag() -> None:
         as_tensor(Producer(source, old=True), what="x")
 
 
+@versioned
 @pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32, DType.INT32, DType.INT64, DType.OPAQUE])
 def test_dlpack_round_trip_with_numpy(dtype: DType) -> None:
     memory = np.arange(96, dtype=np.uint8)
@@ -107,6 +114,7 @@ def test_an_array_may_die_while_an_exception_is_on_its_way() -> None:
     assert not _dlpack._exports
 
 
+@versioned
 def test_export_options() -> None:
     view = deepep._tensor.allocate((2, 8), DType.FP32)
     with pytest.raises(BufferError):

@@ -4,6 +4,7 @@
 //! `combine` are the operations.
 
 mod combine;
+mod expand;
 pub mod memory;
 mod receive;
 pub mod routing;
