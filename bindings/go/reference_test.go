@@ -1,7 +1,6 @@
 package deepep
 
 import (
-	"encoding/binary"
 	"math"
 	"math/rand"
 )
@@ -403,13 +402,4 @@ func (w *world) terms(me, token int, c combination) []term {
 		}
 	}
 	return terms
-}
-
-// floats are the bytes of a row of FP32 as numbers.
-func floats(row []byte) []float32 {
-	f := make([]float32, len(row)/4)
-	for i := range f {
-		f[i] = math.Float32frombits(binary.LittleEndian.Uint32(row[4*i:]))
-	}
-	return f
 }

@@ -8,8 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
 if [ "${1:-}" = --prefix ]; then
-    PKG_CONFIG_PATH=$2/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
-    LD_LIBRARY_PATH=$2/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    prefix=$(cd "$2" && pwd)
+    PKG_CONFIG_PATH=$prefix/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+    LD_LIBRARY_PATH=$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export PKG_CONFIG_PATH LD_LIBRARY_PATH
     tags=
     shift 2
@@ -19,6 +20,7 @@ else
         echo "test.sh: no library in $target/release; run cargo build --release" >&2
         exit 1
     }
+    target=$(cd "$target" && pwd)
     # The library is loaded by its soname, which cargo does not make a file of.
     mkdir -p "$target/go"
     ln -sf "$target/release/libdeepep.so" "$target/go/libdeepep.so"

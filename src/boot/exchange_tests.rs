@@ -274,6 +274,15 @@ fn only_groups_of_one_local_call_share_a_process() {
     assert_eq!((joined[1].rank(), joined[1].num_ranks()), (1, 2));
 }
 
+/// Ends the other thread also when this one fails.
+pub(super) struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_look_never_returns_a_mix_of_two_publications() {
     let control = Control::create().unwrap();
@@ -291,6 +300,7 @@ fn a_look_never_returns_a_mix_of_two_publications() {
                 newest.store(number, Ordering::Relaxed);
             }
         });
+        let _stop = StopAtEnd(&stop);
         let (mut taken, mut gone) = (0, 0);
         let start = Instant::now();
         while start.elapsed() < millis(300) {
@@ -306,7 +316,6 @@ fn a_look_never_returns_a_mix_of_two_publications() {
                 Look::Early => {}
             }
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(taken > 0 && gone > 0, "{taken} taken, {gone} gone: the race did not happen");
     });
 }

@@ -83,7 +83,7 @@ impl Group {
         } else {
             client::meet(id, me, deadline)?
         };
-        let key = mac::tag(&id.secret(), b'k', &[&table.session]);
+        let key = mac::tag(&id.secret(), b'k', &[&table.nonce]);
         candidate.connect(key, &table.mailboxes, deadline)
     }
 

@@ -146,7 +146,7 @@ impl<'a> Server<'a> {
         self.members.sort_by_key(|member| member.hello.rank);
         let others = self.members.iter().map(|member| member.hello.mailbox);
         let mailboxes = std::iter::once(self.me.mailbox).chain(others).collect();
-        let verdict = Ok(Table { session: mac::random()?, mailboxes });
+        let verdict = Ok(Table { nonce: mac::random()?, mailboxes });
         let body = wire::encode_verdict(&verdict);
         let mut lost = Vec::new();
         for member in &self.members {

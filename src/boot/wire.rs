@@ -32,7 +32,7 @@ pub(super) struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     /// Drawn by rank 0; with the secret it makes the key of the descriptor exchange.
-    pub session: [u8; 16],
+    pub nonce: [u8; 16],
     pub mailboxes: Vec<[u8; 16]>,
 }
 
@@ -132,7 +132,7 @@ impl Hello {
 pub(super) fn encode_verdict(verdict: &Result<Table>) -> Vec<u8> {
     let mut out = encode_outcome(verdict);
     if let Ok(table) = verdict {
-        out.extend_from_slice(&table.session);
+        out.extend_from_slice(&table.nonce);
         out.extend(table.mailboxes.iter().flatten());
     }
     out
@@ -144,9 +144,9 @@ pub(super) fn decode_verdict(body: &[u8], num_ranks: u32) -> Option<Result<Table
     if let Err(error) = decode_outcome(&mut from)? {
         return Some(Err(error));
     }
-    let session = from.array()?;
+    let nonce = from.array()?;
     let mailboxes = (0..num_ranks).map(|_| from.array()).collect::<Option<_>>()?;
-    from.0.is_empty().then_some(Ok(Table { session, mailboxes }))
+    from.0.is_empty().then_some(Ok(Table { nonce, mailboxes }))
 }
 
 /// Success, or an error with all that it carries.
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(Hello::decode(&hello.encode(), 1), Some(hello.clone()));
         let newer = Hello::decode(&hello.encode()[..16], 2).unwrap();
         assert_eq!((newer.version, newer.rank), (1, 2));
-        let table = Table { session: [1; 16], mailboxes: vec![[2; 16], [3; 16], [4; 16]] };
+        let table = Table { nonce: [1; 16], mailboxes: vec![[2; 16], [3; 16], [4; 16]] };
         let error = Error::about(Status::DEEP_EP_TIMEOUT, vec![1, 7], "ranks 1 and 7");
         for verdict in [Ok(table), Err(error)] {
             assert_eq!(decode_verdict(&encode_verdict(&verdict), 3), Some(verdict));

@@ -27,12 +27,10 @@ fn pulled() {
 }
 
 #[test]
-#[ignore = "tens of millions of states: minutes and gigabytes"]
+#[ignore = "millions of states: minutes"]
 fn larger() {
     for (ranks, windows, length, depth) in [(2, 2, 5, 0), (2, 3, 4, 1), (3, 1, 3, 0)] {
         assert_eq!(explore(live(ranks, windows, length, depth, false)).0, None);
     }
-    for (ranks, windows, length, depth) in [(2, 3, 6, 0), (2, 3, 4, 2), (2, 2, 5, 1), (3, 2, 3, 0)] {
-        assert_eq!(explore(live(ranks, windows, length, depth, true)).0, None);
-    }
+    assert_eq!(explore(live(2, 3, 4, 2, true)).0, None);
 }

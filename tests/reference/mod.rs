@@ -223,6 +223,11 @@ fn arrive(setup: &Setup, sources: &[Source], limit: Option<usize>, rank: usize) 
         }
     }
     describe(setup, sources, rank, &mut arrival);
+    // Rows over the link, also where each became several.
+    arrival.rank_counts = vec![0; setup.ranks];
+    for (source, _) in fits {
+        arrival.rank_counts[source] += 1;
+    }
     arrival
 }
 
@@ -268,7 +273,6 @@ fn pack_by_expert(
 /// Fills in everything that follows from the slots.
 fn describe(setup: &Setup, sources: &[Source], rank: usize, arrival: &mut Arrival) {
     let local = setup.local_experts(rank);
-    arrival.rank_counts = vec![0; setup.ranks];
     arrival.expert_counts = vec![0; local.len()];
     let columns = if setup.layout.by_expert() { 1 } else { setup.topk };
     let mut present = 0;
@@ -280,7 +284,6 @@ fn describe(setup: &Setup, sources: &[Source], rank: usize, arrival: &mut Arriva
             continue;
         };
         present += 1;
-        arrival.rank_counts[source] += 1;
         arrival.row_source.push((source * setup.max_tokens + token) as i64);
         let experts = clean(setup, &sources[source], token);
         for (place, expert) in experts.iter().enumerate() {

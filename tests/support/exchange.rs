@@ -167,7 +167,7 @@ impl Exchange {
                 let local = setup.local_experts(rank).len();
                 let most = setup.ranks * setup.max_tokens * setup.topk.min(local);
                 let here = self.arrivals[rank].slots.len();
-                Some(here.max(most.min(here + spare)))
+                Some(here.max(most.min(here + spare)).max(1))
             })
             .collect();
         self.limited(limits)

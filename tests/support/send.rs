@@ -4,7 +4,7 @@ use super::api::*;
 use super::exchange::Exchange;
 use super::memory::Mem;
 use crate::ffi;
-use crate::reference::numbers::element_bytes;
+use crate::reference::numbers::{element_bytes, scale_bytes};
 use deepep::capi::*;
 use std::ptr::null_mut;
 
@@ -50,7 +50,7 @@ impl Exchange {
             input.x.data = memory[memory.len() - 1].ptr();
         }
         if wire.scale != 0 {
-            let bytes = given.scales.first().map_or(0, Vec::len);
+            let bytes = scale_bytes(wire.scale, wire.hidden, wire.block);
             input.x_scales.dtype = wire.scale;
             input.x_scales.block = wire.block as i32;
             if claimed > 0 {

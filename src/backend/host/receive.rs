@@ -146,20 +146,21 @@ impl Host {
         let outputs = &receive.outputs;
         let packed = self.config.layout.packed();
         let mut left = capacity.min(self.layout.window_rows as usize);
-        // SAFETY: the outputs have room for R and L numbers.
-        unsafe {
-            for expert in 0..routing.expert_counts.len() {
-                store(outputs.expert_counts, expert, 0i32);
+        routing.expert_counts.fill(0);
+        let mut first = 0;
+        for (source, &sent) in routing.sent_here.iter().enumerate() {
+            let present = (sent as usize).min(left);
+            // SAFETY: the output has room for R numbers.
+            unsafe { store(outputs.rank_counts, source, present as i32) };
+            let ids = &routing.recv_ids[first * k..(first + present) * k];
+            for &id in ids.iter().filter(|id| **id != NONE) {
+                routing.expert_counts[id as usize] += 1;
             }
-            let mut first = 0;
-            for (source, &sent) in routing.sent_here.iter().enumerate() {
-                let present = (sent as usize).min(left);
-                store(outputs.rank_counts, source, present as i32);
-                count_ids(&routing.recv_ids[first * k..(first + present) * k], outputs.expert_counts);
-                left -= if packed { present } else { 0 };
-                first += if packed { present } else { self.config.max_tokens as usize };
-            }
+            left -= if packed { present } else { 0 };
+            first += if packed { present } else { self.config.max_tokens as usize };
         }
+        // SAFETY: the output has room for L numbers.
+        unsafe { copy_small(outputs.expert_counts, &routing.expert_counts) };
     }
 
     /// Copies one row and its scales from the window to the caller, unless they stay in place.
@@ -267,14 +268,5 @@ unsafe fn spread<T: Copy>(
         for i in present..capacity {
             out.add(i).write(blank);
         }
-    }
-}
-
-/// # Safety
-/// `counts` has room for every local expert.
-unsafe fn count_ids(ids: &[i32], counts: Address) {
-    for &id in ids.iter().filter(|id| **id != NONE) {
-        // SAFETY: ids in windows are local ids.
-        unsafe { *(counts as *mut i32).add(id as usize) += 1 };
     }
 }
