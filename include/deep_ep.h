@@ -542,6 +542,12 @@ typedef struct {
      * total_symmetric + local_outputs: what deep_ep_buffer_create allocates.
      */
     int64_t total_device;
+    /**
+     * How many slabs the received rows have, and how many rows the library's own memory holds in each: one slab of all
+     * rows (packed), one for each rank or local expert (slotted). Side outputs of a dispatch in place have as many.
+     */
+    int64_t slabs;
+    int64_t slab_rows;
 } deep_ep_buffer_sizes_t;
 
 /**
@@ -674,7 +680,8 @@ typedef struct {
      */
     void *data;
     /**
-     * How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts).
+     * How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts). Outputs of a dispatch
+     * must say it; elsewhere 0 means that the caller vouches for enough.
      */
     int64_t rows;
     /**
@@ -792,7 +799,8 @@ typedef struct {
 } deep_ep_dispatch_in_t;
 
 /**
- * Where a dispatch arrives. Every null pointer is filled with the address of library memory, which holds until the
+ * Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
+ * x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is filled with the address of library memory, which holds until the
  * handle's combine or release (x, scales) or its next dispatch (all else). A pointer that the library filled in
  * counts as null, so a struct can be reused. No field means "not wanted".
  */
@@ -842,7 +850,8 @@ typedef struct {
      */
     int64_t *true_rows;
     /**
-     * SLOTTED_BY_EXPERT: [local experts, num_ranks, 2] begin and count of each source's rows in a slab.
+     * SLOTTED_BY_EXPERT: [local experts, num_ranks, 2] begin and count of each source's rows in a slab; an empty
+     * source begins where the one before it ends.
      * Other layouts: stays null.
      */
     int32_t *source_ranges;
@@ -870,7 +879,8 @@ typedef struct {
     int64_t hidden;
     /**
      * BF16, FP16 or FP32 rows, laid out as the dispatch was. By rank: the caller's partial sums. By expert: expert
-     * outputs. data null, or as deep_ep_handle_combine_input returned it: the combine input area was written.
+     * outputs. data null, or as deep_ep_handle_combine_input returned it: the combine input area was written. A rank
+     * that has received no rows may pass null in any case.
      */
     deep_ep_rows_t x;
     /**
@@ -882,7 +892,8 @@ typedef struct {
      */
     const float *topk_weights;
     /**
-     * Null, or shaped like dispatch_out.topk_weights: brought back, not multiplied. Null on all ranks or on none.
+     * Null, or shaped like dispatch_out.topk_weights: brought back, not multiplied. Null on all ranks or on none. By
+     * rank all num_topk numbers of a row are added, so leave 0 where the local id is -1, as dispatch writes them.
      */
     const float *carried_weights;
 } deep_ep_combine_in_t;
@@ -1156,6 +1167,21 @@ deep_ep_status_t deep_ep_comm_create_local(const deep_ep_comm_config_t *config,
 DEEP_EP_API
 deep_ep_status_t deep_ep_comm_abort(const deep_ep_comm_t *comm,
                                     const char *reason);
+
+/**
+ * Tells what a comm is. Each pointer may be null.
+ *
+ * `rank`, `num_ranks`: this rank and the size of its group. `backend`: the deep_ep_backend_t it works with, never AUTO.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_info(const deep_ep_comm_t *comm,
+                                   int32_t *rank,
+                                   int32_t *num_ranks,
+                                   uint32_t *backend);
 
 /**
  * Leaves the group. Buffers of the comm stay usable until they are destroyed.

@@ -6,7 +6,7 @@ use super::state::{Entered, Kind, Op};
 use crate::backend::host::{Receive, Received, Routing, Wanted};
 use crate::error::{Error, Result, Status};
 use crate::plan::config::Layout;
-use crate::plan::layout::expert_rows_of;
+use crate::plan::layout::slabs;
 use crate::plan::report::Report;
 use crate::plan::request::{arrange, Arrangement, DispatchShape, DispatchTarget, Rows, Scales};
 use crate::plan::words::{Operation, Phase};
@@ -49,18 +49,9 @@ impl Entered<'_> {
         target
     }
 
-    /// Rows that library memory has room for: in all, or per slab.
-    fn slab_rows(&self) -> u64 {
-        let config = &self.buffer.config;
-        match config.layout {
-            Layout::PackedByRank | Layout::SlottedByExpert => config.max_recv_rows,
-            Layout::PackedByExpert => expert_rows_of(config, self.state.host.me),
-            Layout::SlottedByRank => config.max_tokens,
-        }
-    }
-
     pub(super) fn arrange(&self, target: &DispatchTarget, shape: &DispatchShape) -> Result<Arrangement> {
-        arrange(target, shape, self.buffer.config.layout, self.slab_rows())
+        let (_, slab_rows) = slabs(&self.buffer.config, self.state.host.me);
+        arrange(target, shape, self.buffer.config.layout, slab_rows)
     }
 
     /// By expert, rows in place: an area that nobody reads.

@@ -29,6 +29,7 @@ pub struct CommConfig<'a> {
 /// One rank's membership.
 pub struct Comm {
     pub(super) group: Group,
+    backend: Backend,
 }
 
 impl Comm {
@@ -40,11 +41,11 @@ impl Comm {
             Meeting::Alone => Group::local(1)?.remove(0),
         };
         same_backend(&group, config.backend, timeout)?;
-        Ok(Arc::new(Comm { group }))
+        Ok(Arc::new(Comm { group, backend: config.backend }))
     }
 
-    pub fn create_local(num_ranks: u32) -> Result<Vec<Arc<Comm>>> {
-        Ok(Group::local(num_ranks)?.into_iter().map(|group| Arc::new(Comm { group })).collect())
+    pub fn create_local(num_ranks: u32, backend: Backend) -> Result<Vec<Arc<Comm>>> {
+        Ok(Group::local(num_ranks)?.into_iter().map(|group| Arc::new(Comm { group, backend })).collect())
     }
 
     pub fn abort(&self, reason: &str) {
@@ -53,6 +54,10 @@ impl Comm {
 
     pub fn rank(&self) -> usize {
         self.group.rank() as usize
+    }
+
+    pub fn backend(&self) -> Backend {
+        self.backend
     }
 
     pub fn num_ranks(&self) -> usize {

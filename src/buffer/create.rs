@@ -8,7 +8,7 @@ use crate::backend::host::{Host, Routing};
 use crate::error::{Error, Result, Status};
 use crate::mem::Region;
 use crate::plan::config::Config;
-use crate::plan::layout::{self, Areas};
+use crate::plan::layout::{self, slabs, Areas};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub struct Sizes {
     pub local_outputs: u64,
     pub handle: u64,
     pub symmetric: u64,
+    /// Slabs of received rows, and rows in each.
+    pub slabs: (u64, u64),
 }
 
 /// The routing, what the caller holds of it, and the notes of whose memory it is.
@@ -39,6 +41,7 @@ impl Buffer {
             local_outputs: Areas::of(config, comm.rank())?.bytes,
             handle: handle_bytes(config, comm.rank()),
             symmetric: region.bytes,
+            slabs: slabs(config, comm.rank()),
         })
     }
 

@@ -73,9 +73,9 @@ pub unsafe extern "C" fn deep_ep_comm_create_local(
         let _ = devices; // the host backend has none
                          // SAFETY: the caller passes a configuration and room for num_ranks pointers.
         unsafe {
-            let config = convert::local_comm_config(config)?;
+            let (num_ranks, backend) = convert::local_comm_config(config)?;
             out_pointer(out, "out")?;
-            for (rank, inner) in Comm::create_local(config)?.into_iter().enumerate() {
+            for (rank, inner) in Comm::create_local(num_ranks, backend)?.into_iter().enumerate() {
                 *out.add(rank) = Box::into_raw(Box::new(deep_ep_comm_t { inner }));
             }
         }
@@ -100,6 +100,35 @@ pub unsafe extern "C" fn deep_ep_comm_abort(
         // SAFETY: the caller passes a live comm and null or a terminated string.
         let (comm, reason) = unsafe { (convert::object(comm, "comm")?, optional_text(reason, "reason")?) };
         comm.inner.abort(reason.unwrap_or("no reason given"));
+        Ok(())
+    })
+}
+
+/// Tells what a comm is. Each pointer may be null.
+///
+/// `rank`, `num_ranks`: this rank and the size of its group. `backend`: the deep_ep_backend_t it works with, never AUTO.
+///
+/// Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
+///
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+#[no_mangle]
+pub unsafe extern "C" fn deep_ep_comm_info(
+    comm: *const deep_ep_comm_t,
+    rank: *mut i32,
+    num_ranks: *mut i32,
+    backend: *mut u32,
+) -> deep_ep_status_t {
+    fence("deep_ep_comm_info", || {
+        // SAFETY: the caller passes a live comm, and pointers that are null or writable.
+        unsafe {
+            let comm = &convert::object(comm, "comm")?.inner;
+            let put = |out: *mut i32, value: usize| (!out.is_null()).then(|| *out = value as i32);
+            put(rank, comm.rank());
+            put(num_ranks, comm.num_ranks());
+            if !backend.is_null() {
+                *backend = convert::backend_number(comm.backend());
+            }
+        }
         Ok(())
     })
 }

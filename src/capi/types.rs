@@ -142,6 +142,10 @@ pub struct deep_ep_buffer_sizes_t {
     pub total_symmetric: i64,
     /// total_symmetric + local_outputs: what deep_ep_buffer_create allocates.
     pub total_device: i64,
+    /// How many slabs the received rows have, and how many rows the library's own memory holds in each: one slab of all
+    /// rows (packed), one for each rank or local expert (slotted). Side outputs of a dispatch in place have as many.
+    pub slabs: i64,
+    pub slab_rows: i64,
 }
 
 /// A matrix of rows. Pointers and strides are multiples of 16.
@@ -150,7 +154,8 @@ pub struct deep_ep_buffer_sizes_t {
 pub struct deep_ep_rows_t {
     /// The first row. Outputs and combine inputs: null means in place, and the library fills in all fields.
     pub data: *mut c_void,
-    /// How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts).
+    /// How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts). Outputs of a dispatch
+    /// must say it; elsewhere 0 means that the caller vouches for enough.
     pub rows: i64,
     /// Bytes from one row to the next. 0: rows follow each other without a gap.
     pub row_stride: i64,
@@ -218,7 +223,8 @@ pub struct deep_ep_dispatch_in_t {
     pub wire_scale_block: i32,
 }
 
-/// Where a dispatch arrives. Every null pointer is filled with the address of library memory, which holds until the
+/// Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
+/// x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is filled with the address of library memory, which holds until the
 /// handle's combine or release (x, scales) or its next dispatch (all else). A pointer that the library filled in
 /// counts as null, so a struct can be reused. No field means "not wanted".
 #[repr(C)]
@@ -248,7 +254,8 @@ pub struct deep_ep_dispatch_out_t {
     /// [2]: rows that were sent to this rank, and rows after expansion (by rank: the same). More than are present
     /// on overflow.
     pub true_rows: *mut i64,
-    /// SLOTTED_BY_EXPERT: [local experts, num_ranks, 2] begin and count of each source's rows in a slab.
+    /// SLOTTED_BY_EXPERT: [local experts, num_ranks, 2] begin and count of each source's rows in a slab; an empty
+    /// source begins where the one before it ends.
     /// Other layouts: stays null.
     pub source_ranges: *mut i32,
 }
@@ -266,13 +273,15 @@ pub struct deep_ep_combine_in_t {
     /// Elements per row. 0: that of the handle's last dispatch.
     pub hidden: i64,
     /// BF16, FP16 or FP32 rows, laid out as the dispatch was. By rank: the caller's partial sums. By expert: expert
-    /// outputs. data null, or as deep_ep_handle_combine_input returned it: the combine input area was written.
+    /// outputs. data null, or as deep_ep_handle_combine_input returned it: the combine input area was written. A rank
+    /// that has received no rows may pass null in any case.
     pub x: deep_ep_rows_t,
     /// Null, or [rows]: multiplied in on the expert's rank.
     pub row_weights: *const f32,
     /// Null, or [num_tokens, num_topk]: multiplied in on the token's rank; DEEP_EP_COMBINE_EXACT only.
     pub topk_weights: *const f32,
-    /// Null, or shaped like dispatch_out.topk_weights: brought back, not multiplied. Null on all ranks or on none.
+    /// Null, or shaped like dispatch_out.topk_weights: brought back, not multiplied. Null on all ranks or on none. By
+    /// rank all num_topk numbers of a row are added, so leave 0 where the local id is -1, as dispatch writes them.
     pub carried_weights: *const f32,
 }
 

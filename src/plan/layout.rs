@@ -241,6 +241,16 @@ pub fn expert_rows_of(config: &Config, rank: usize) -> u64 {
     }
 }
 
+/// Slabs of received rows on one rank, and the rows that each has room for.
+pub fn slabs(config: &Config, rank: usize) -> (u64, u64) {
+    match config.layout {
+        Layout::PackedByRank => (1, config.max_recv_rows),
+        Layout::PackedByExpert => (1, config.max_expert_rows),
+        Layout::SlottedByRank => (config.num_ranks as u64, config.max_tokens),
+        Layout::SlottedByExpert => (config.experts.of_rank(rank).len() as u64, config.max_recv_rows),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::config::RawConfig;

@@ -122,7 +122,11 @@ fn race_library_dir() -> &'static Path {
         let triple = "x86_64-unknown-linux-gnu";
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(tools::root()).args(["build", "--lib", "--offline", "--target", triple]);
-        cargo.env("CARGO_TARGET_DIR", target);
+        cargo.env("CARGO_TARGET_DIR", target).env_remove("RUSTC_BOOTSTRAP");
+        let rustc = Path::new(env!("CARGO")).with_file_name("rustc"); // the compiler that made what is there already
+        if rustc.is_file() {
+            cargo.env("RUSTC", rustc);
+        }
         cargo.env("RUSTC_WORKSPACE_WRAPPER", tools::root().join("tests/native/rustc_tsan.sh"));
         succeed(&mut cargo);
         let library = target.join(triple).join("debug/libdeepep.so");

@@ -79,11 +79,8 @@ impl Host {
         scratch.base.fill(0);
         scratch.cursors.clear();
         scratch.cursors.resize(mine.len(), 0);
-        for (source, &takes_part) in alive.iter().enumerate() {
-            routing.sent_here[source] = 0;
-            if !takes_part {
-                continue;
-            }
+        routing.sent_here.fill(0);
+        for source in (0..num_ranks).filter(|&source| alive[source]) {
             let counts = self.counts(self.me, region, source);
             // SAFETY: the counts signal of every source has come, so its R + E numbers are written and stay so until
             // this rank has sent its data signal.

@@ -5,7 +5,7 @@ use crate::boot::Group;
 use crate::error::Status;
 use crate::mem::Backoff;
 use crate::plan::report::{list, Report};
-use crate::plan::words::{reached, turns, unpack, Operation, Phase};
+use crate::plan::words::{check, reached, turns, unpack, Found, Operation, Phase};
 use std::time::{Duration, Instant};
 
 /// How many polls pass between looks at abort words, verdicts and signs of another operation.
@@ -57,8 +57,10 @@ impl Host {
         let mut polls = 0;
         loop {
             let word = self.seen(wanted.phase, peer, wanted.turn);
-            if reached(word, wanted.number) {
-                return self.check_fingerprint(watch, wanted, peer, word);
+            match self.found(watch, wanted, word) {
+                Found::Arrived => return Ok(()),
+                Found::Mismatch => return Err(self.mismatch(watch, wanted, peer, word)),
+                Found::NotYet => {}
             }
             polls += 1;
             if polls % LOOK_EVERY == 0 {
@@ -71,13 +73,13 @@ impl Host {
         }
     }
 
-    /// A signal of this very epoch must be of this very operation.
-    fn check_fingerprint(&self, watch: &Watch, wanted: Wanted, peer: usize, word: u64) -> Result<(), Report> {
-        let (number, fingerprint) = unpack(word);
-        if wanted.phase == Phase::Read || number != wanted.number || fingerprint == watch.fingerprint {
-            return Ok(());
+    /// What a word says: a signal of this very epoch must be of this very operation.
+    fn found(&self, watch: &Watch, wanted: Wanted, word: u64) -> Found {
+        match wanted.phase {
+            Phase::Read if reached(word, wanted.number) => Found::Arrived,
+            Phase::Read => Found::NotYet,
+            _ => check(word, wanted.number, watch.fingerprint, self.config.depth()),
         }
-        Err(self.mismatch(watch, wanted, peer, word))
     }
 
     /// Reasons to end a wait early.

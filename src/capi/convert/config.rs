@@ -3,6 +3,7 @@
 use super::structs::{is_null, object, read_struct, reserved};
 use crate::boot::UniqueId;
 use crate::buffer::{Backend, Comm, CommConfig, Meeting, Sizes};
+use crate::capi::deep_ep_backend_t;
 use crate::capi::types::*;
 use crate::error::{Error, Result, Status};
 use crate::plan::config::{within, Config, RawConfig, MAX_RANKS};
@@ -30,13 +31,14 @@ pub(in crate::capi) unsafe fn comm_config(config: *const deep_ep_comm_config_t) 
 
 /// # Safety
 /// As [`comm_config`].
-pub(in crate::capi) unsafe fn local_comm_config(config: *const deep_ep_comm_config_t) -> Result<u32> {
+pub(in crate::capi) unsafe fn local_comm_config(
+    config: *const deep_ep_comm_config_t,
+) -> Result<(u32, Backend)> {
     // SAFETY: as the caller promises.
     let (_, config) = unsafe { read_struct(config, "config")? };
     within("num_ranks", config.num_ranks.into(), 1, MAX_RANKS as i64)?;
     reserved("config.reserved", config.reserved)?;
-    backend(config.backend)?;
-    Ok(config.num_ranks as u32)
+    Ok((config.num_ranks as u32, backend(config.backend)?))
 }
 
 fn backend(number: u32) -> Result<Backend> {
@@ -139,6 +141,13 @@ pub(in crate::capi) unsafe fn local_comms(comms: *const *mut deep_ep_comm_t) -> 
     }
 }
 
+/// The number of the backend that a comm works with.
+pub(in crate::capi) fn backend_number(backend: Backend) -> u32 {
+    match backend {
+        Backend::Host => deep_ep_backend_t::DEEP_EP_BACKEND_HOST as u32,
+    }
+}
+
 pub(in crate::capi) fn sizes(s: Sizes) -> deep_ep_buffer_sizes_t {
     deep_ep_buffer_sizes_t {
         dispatch_window: s.dispatch_windows as i64,
@@ -149,6 +158,8 @@ pub(in crate::capi) fn sizes(s: Sizes) -> deep_ep_buffer_sizes_t {
         pinned_host: 0,
         total_symmetric: s.symmetric as i64,
         total_device: (s.symmetric + s.local_outputs) as i64,
+        slabs: s.slabs.0 as i64,
+        slab_rows: s.slabs.1 as i64,
         ..Default::default()
     }
 }
