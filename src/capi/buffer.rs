@@ -104,8 +104,8 @@ fn boxed_buffer(inner: std::sync::Arc<Buffer>) -> *mut deep_ep_buffer_t {
 /// exclusive use of the buffer and its handles.
 ///
 /// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the
-/// same status until deep_ep_buffer_reset; DEEP_EP_BUSY with max_in_flight operations unreceived;
-/// DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE.
+/// same status until deep_ep_buffer_reset; DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE. Operations in flight do not
+/// stand in its way.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_barrier(
     buffer: *mut deep_ep_buffer_t,
