@@ -224,9 +224,10 @@ pub struct deep_ep_dispatch_in_t {
 }
 
 /// Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
-/// x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is filled with the address of library memory, which holds until the
-/// handle's combine or release (x, scales) or its next dispatch (all else). A pointer that the library filled in
-/// counts as null, so a struct can be reused. No field means "not wanted".
+/// x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is
+/// filled with the address of library memory, which holds until the handle's combine or release (x, scales) or its next
+/// dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused. No field means
+/// "not wanted".
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct deep_ep_dispatch_out_t {
@@ -244,15 +245,15 @@ pub struct deep_ep_dispatch_out_t {
     pub topk_weights: *mut f32,
     /// [rows] source rank * max_tokens + token; -1 in pads and past the end.
     pub row_source: *mut i64,
-    /// [num_ranks] rows present from each source.
+    /// [num_ranks] rows present from each source: as they crossed, not as they were expanded.
     pub rank_counts: *mut i32,
     /// [local experts] rows present for each local expert, pads not counted.
     pub expert_counts: *mut i32,
     /// PACKED_BY_EXPERT: [local experts + 1] aligned start of each expert's rows, then the end of the last.
     /// Other layouts: stays null.
     pub expert_offsets: *mut i64,
-    /// [2]: rows that were sent to this rank, and rows after expansion (by rank: the same). More than are present
-    /// on overflow.
+    /// [2]: rows that were sent to this rank, and rows after expansion, the gaps of alignment counted (by rank: the same
+    /// as the first). More than are present on overflow.
     pub true_rows: *mut i64,
     /// SLOTTED_BY_EXPERT: [local experts, num_ranks, 2] begin and count of each source's rows in a slab; an empty
     /// source begins where the one before it ends.
