@@ -18,9 +18,8 @@
 
 use super::control::{Control, Look, Publication, CHUNK};
 use super::group::{Alive, Group, Sequence};
-use super::rank_list;
 use super::wire::{self, Reader};
-use crate::error::{Error, Result, Status};
+use crate::error::{rank_list, Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use std::time::{Duration, Instant};
 

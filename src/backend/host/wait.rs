@@ -2,9 +2,9 @@
 
 use super::memory::Host;
 use crate::boot::Group;
-use crate::error::Status;
+use crate::error::{rank_list, Status};
 use crate::mem::Backoff;
-use crate::plan::report::{list, Report};
+use crate::plan::report::Report;
 use crate::plan::words::{check, reached, turns, unpack, Found, Operation, Phase};
 use std::time::{Duration, Instant};
 
@@ -148,7 +148,7 @@ impl Host {
         let (missing, detail) = if accused {
             (vec![source as u32], format!("rank {source} had given up waiting for this rank"))
         } else {
-            let text = format!("rank {source} has given up waiting for {}", list(&missing));
+            let text = format!("rank {source} has given up waiting for {}", rank_list(&missing));
             (missing, text)
         };
         Report { detail, ..self.report(watch, wanted, Status::DEEP_EP_TIMEOUT, missing, start) }
@@ -163,7 +163,7 @@ impl Host {
             "waited {} ms for the {} signal of {} (expected {}, seen {})",
             report.waited_ms,
             wanted.phase.name(),
-            list(&report.missing),
+            rank_list(&report.missing),
             report.expected,
             report.seen
         );
