@@ -1062,7 +1062,7 @@ deep_ep_status_t deep_ep_buffer_report(const deep_ep_buffer_t *buffer,
                                        size_t missing_count);
 
 /**
- * Changes the deadline of every later wait, also of captured graphs.
+ * Changes the deadline of every later operation's waits, the first one's too, also of captured graphs.
  *
  * `timeout_ms`: 1 or more.
  *

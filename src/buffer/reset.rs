@@ -25,7 +25,7 @@ impl Buffer {
         entered.state.restart(newest + 1);
         entered.state.alive.clone_from(&alive);
         // Nobody begins an operation before all have forgotten the old ones.
-        self.comm.group.all_gather(&[], Some(&alive), self.first_timeout())?;
+        self.comm.group.all_gather(&[], Some(&alive), self.agreement_timeout())?;
         *self.alive.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = alive;
         self.failures.clear();
         Ok(())
@@ -55,7 +55,7 @@ impl Entered<'_> {
         let begun = self.state.epochs.next();
         let group = &self.buffer.comm.group;
         let all = group
-            .all_gather(&begun.to_le_bytes(), Some(alive), self.buffer.first_timeout())
+            .all_gather(&begun.to_le_bytes(), Some(alive), self.buffer.agreement_timeout())
             .map_err(explain)?;
         let epochs = all.iter().filter_map(|bytes| bytes[..].try_into().ok().map(u64::from_le_bytes));
         Ok(epochs.max().unwrap_or(begun))
@@ -64,7 +64,7 @@ impl Entered<'_> {
     /// Fresh regions for the survivors.
     fn leave_behind(&mut self, alive: &[bool]) -> Result<()> {
         let group = &self.buffer.comm.group;
-        let timeout = self.buffer.first_timeout();
+        let timeout = self.buffer.agreement_timeout();
         let region = group.agree(Host::allocate(&self.buffer.config), Some(alive), timeout)?;
         let regions = group.share_region(region, Some(alive), timeout)?;
         let old = self.state.host.own_ranges();

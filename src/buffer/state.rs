@@ -180,8 +180,9 @@ impl Buffer {
         Ok(())
     }
 
-    pub(super) fn first_timeout(&self) -> Duration {
-        Duration::from_millis(self.first_timeout_ms.load(Ordering::Relaxed).into())
+    /// How long agreements of all ranks may take; set_timeout is for operations.
+    pub(super) fn agreement_timeout(&self) -> Duration {
+        Duration::from_millis(self.config.first_timeout_ms.into())
     }
 
     /// Takes the buffer for one call of any kind.

@@ -151,7 +151,7 @@ pub unsafe extern "C" fn deep_ep_buffer_report(
     })
 }
 
-/// Changes the deadline of every later wait, also of captured graphs.
+/// Changes the deadline of every later operation's waits, the first one's too, also of captured graphs.
 ///
 /// `timeout_ms`: 1 or more.
 ///

@@ -82,6 +82,8 @@ static void buffer_sizes(void)
     FIELD(deep_ep_buffer_sizes_t, pinned_host);
     FIELD(deep_ep_buffer_sizes_t, total_symmetric);
     FIELD(deep_ep_buffer_sizes_t, total_device);
+    FIELD(deep_ep_buffer_sizes_t, slabs);
+    FIELD(deep_ep_buffer_sizes_t, slab_rows);
     end();
 }
 

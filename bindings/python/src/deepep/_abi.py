@@ -189,6 +189,8 @@ class BufferSizesStruct(ctypes.Structure):
         ("pinned_host", c_int64),
         ("total_symmetric", c_int64),
         ("total_device", c_int64),
+        ("slabs", c_int64),
+        ("slab_rows", c_int64),
     ]
 
 
