@@ -67,7 +67,13 @@ fn comm_create_checks_its_arguments() {
         (|c| c.num_ranks = -7, &["num_ranks", "-7"]),
         (|c| c.backend = 3, &["backend", "3"]),
         (|c| c.reserved = 1, &["reserved", "1"]),
-        (|c| c.unique_id.bytes = [0; 128], &["unique_id", "allgather"]),
+        (
+            |c| {
+                c.num_ranks = 2;
+                c.unique_id.bytes = [0; 128];
+            },
+            &["unique_id", "allgather"],
+        ),
     ];
     for (change, words) in changes {
         let mut config = good;

@@ -76,7 +76,7 @@ pub struct Exchange {
     pub inputs: Vec<Input>,
     pub sources: Vec<Source>,
     pub arrivals: Vec<Arrival>,
-    /// Rows of the caller's memory, for packed layouts.
+    /// Rows of the caller's memory, in all (packed) or per slab (slotted).
     pub limits: Vec<Option<usize>>,
 }
 
@@ -142,7 +142,7 @@ impl Exchange {
     /// Positions of a rank's output; None: the library's choice.
     pub fn capacity(&self, rank: usize) -> Option<usize> {
         let setup = &self.setup;
-        let (slabs, rows) = setup.slabs(rank);
+        let (slabs, rows) = setup.slabs(rank, self.limits[rank]);
         let limit = self.limits[rank].unwrap_or(usize::MAX);
         match setup.layout {
             Layout::PackedByRank => {

@@ -68,7 +68,7 @@ impl Exchange {
     /// Slabs, and rows of each.
     fn shape(&self, rank: usize, capacity: usize) -> (usize, usize) {
         if self.setup.layout.slotted() {
-            self.setup.slabs(rank)
+            self.setup.slabs(rank, self.limits[rank])
         } else {
             (1, capacity)
         }
