@@ -260,6 +260,7 @@ impl Writer<'_> {
             styles.push(Style {
                 row_gap: 16 * noise.below(3),
                 scale_gap: 4 * noise.below(2),
+                scales_column_major: noise.chance(30) && exchange.wire.scale != SCALE_OPAQUE,
                 device_count: noise.chance(25) && !exchange.cached,
             });
             let mut sides = noise.next() as u16;
