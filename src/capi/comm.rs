@@ -1,6 +1,6 @@
 //! deep_ep_comm_*: joining and leaving a group of ranks.
 
-use super::convert::{self, optional_text, out_pointer};
+use super::convert::{self, any_text, optional_text, out_pointer};
 use super::deep_ep_status_t;
 use super::fence::fence;
 use super::types::*;
@@ -98,8 +98,8 @@ pub unsafe extern "C" fn deep_ep_comm_abort(
 ) -> deep_ep_status_t {
     fence("deep_ep_comm_abort", || {
         // SAFETY: the caller passes a live comm and null or a terminated string.
-        let (comm, reason) = unsafe { (convert::object(comm, "comm")?, optional_text(reason, "reason")?) };
-        comm.inner.abort(reason.unwrap_or("no reason given"));
+        let (comm, reason) = unsafe { (convert::object(comm, "comm")?, any_text(reason)) };
+        comm.inner.abort(reason.as_deref().unwrap_or("no reason given"));
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::capi::types::*;
 use crate::error::{Error, Result, Status};
+use std::borrow::Cow;
 use std::ffi::{c_char, CStr};
 use std::fmt::Display;
 
@@ -192,6 +193,18 @@ pub(in crate::capi) unsafe fn optional_text<'a>(text: *const c_char, name: &str)
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map(Some).map_err(|_| Error::invalid_argument(format_args!("{name} is not UTF-8")))
+}
+
+/// A text for people: bytes that are no UTF-8 are replaced, not refused.
+///
+/// # Safety
+/// As [`optional_text`].
+pub(in crate::capi) unsafe fn any_text<'a>(text: *const c_char) -> Option<Cow<'a, str>> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy())
 }
 
 /// # Safety
