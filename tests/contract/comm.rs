@@ -146,6 +146,23 @@ fn comm_abort_and_destroy_take_null_as_documented() {
     ok(ffi!(deep_ep_comm_abort(comms[0].0, null())));
 }
 
+#[test]
+fn comm_info_tells_rank_size_and_backend() {
+    let comms = Comm::local(3);
+    let (mut rank, mut ranks, mut backend) = (-1, -1, 99);
+    refused(
+        ffi!(deep_ep_comm_info(null(), &mut rank, &mut ranks, &mut backend)),
+        INVALID_ARGUMENT,
+        &["comm", "null"],
+    );
+    for (expected, comm) in comms.iter().enumerate() {
+        ok(ffi!(deep_ep_comm_info(comm.0, &mut rank, &mut ranks, &mut backend)));
+        assert_eq!((rank, ranks), (expected as i32, 3));
+        assert_eq!(backend, deep_ep_backend_t::DEEP_EP_BACKEND_HOST as u32);
+        ok(ffi!(deep_ep_comm_info(comm.0, null_mut(), null_mut(), null_mut())));
+    }
+}
+
 /// An all-gather over a shared table, as a caller with a transport of its own would have.
 struct Table {
     rank: usize,
