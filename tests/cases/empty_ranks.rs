@@ -106,7 +106,9 @@ fn case_021_a_backward_pass_over_a_cached_routing_with_an_empty_rank() {
         let forward = Combination::identity(&exchange);
         let gradient = exchange.again(Wire::plain(FP32, 128), vec![None, None], Payload::Wild { seed: 3 });
         let backward = Combination::identity(&gradient);
-        case.world().run(|rank| {
+        let mut config = case.config();
+        config.max_row_bytes = 512;
+        World::new(2, &config).run(|rank| {
             let handle = rank.buffer.handle();
             step(rank, &handle, &exchange, &forward);
             step(rank, &handle, &gradient, &backward);

@@ -128,8 +128,9 @@ fn operations_change_nothing_of_the_process() {
     }
     let state = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let signals: Vec<_> =
-            status.lines().filter(|line| line.starts_with("Sig")).map(str::to_string).collect();
+        let masks = ["SigBlk", "SigIgn", "SigCgt"];
+        let is_mask = |line: &&str| masks.iter().any(|mask| line.starts_with(mask));
+        let signals: Vec<_> = status.lines().filter(is_mask).map(str::to_string).collect();
         let environment: Vec<_> = std::env::vars_os().collect();
         (signals, environment, std::env::current_dir().unwrap())
     };
