@@ -316,6 +316,8 @@ impl State {
         }
         self.areas_taken.fill(false);
         self.exchanges = 0;
+        // Ranks may have told different numbers of reads; each epoch has at most one, so this is beyond all of them.
+        self.acks = next_epoch;
         self.settled = next_epoch - 1;
         self.generation += 1;
     }
