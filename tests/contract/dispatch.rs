@@ -217,7 +217,11 @@ fn slabs_larger_than_the_buffers_or_overlapping_are_refused() {
         let sending = one.sending();
         let mut target = one.exchange.target(0, Asked::OWN);
         target.out.x.rows = 4;
-        refused(one.handle.dispatch(&sending.input, &mut target.out), INVALID_ARGUMENT, &["x.rows", "4", "3"]);
+        refused(
+            one.handle.dispatch(&sending.input, &mut target.out),
+            INVALID_ARGUMENT,
+            &["x.rows", "4", "3"],
+        );
         let mut target = one.exchange.target(0, Asked::OWN);
         target.out.x.slot_stride = 128;
         refused(
