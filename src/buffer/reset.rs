@@ -67,9 +67,8 @@ impl Entered<'_> {
         let timeout = self.buffer.agreement_timeout();
         let region = group.agree(Host::allocate(&self.buffer.config), Some(alive), timeout)?;
         let regions = group.share_region(region, Some(alive), timeout)?;
-        let old = self.state.host.own_ranges();
         self.state.host.replace_regions(regions);
-        self.state.rebuild_ranges(old);
+        self.state.own_new_region();
         Ok(())
     }
 }

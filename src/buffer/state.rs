@@ -13,7 +13,6 @@ use crate::plan::request::Address;
 use crate::plan::windows::{count_regions, Ends, Epochs, Guard, SyncMode, Windows};
 use crate::plan::words::{Operation, Phase, Turns};
 use std::cell::UnsafeCell;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -322,12 +321,10 @@ impl State {
         self.generation += 1;
     }
 
-    /// What the library owns, anew after its regions were replaced.
-    pub fn rebuild_ranges(&mut self, old: [Range<Address>; 2]) {
-        for range in old {
-            self.own.remove(range.start);
-        }
-        self.own.add(self.host.own_ranges());
+    /// Takes in the region that replaced this rank's; the old one's addresses stay the library's.
+    pub fn own_new_region(&mut self) {
+        let [region, _] = self.host.own_ranges();
+        self.own.add([region]);
     }
 }
 

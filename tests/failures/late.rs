@@ -160,6 +160,30 @@ fn a_reset_with_a_mask_leaves_a_living_rank_out() {
     }
 }
 
+/// A struct that a dispatch filled in place still means "in place" after survivors went on in other memory.
+#[test]
+fn outputs_in_place_stay_in_place_after_a_reset_with_a_mask() {
+    for layout in LAYOUTS {
+        let case = case(layout);
+        let exchange = case.exchange();
+        case.world().run(|rank| {
+            let handle = rank.buffer.handle();
+            let sending = exchange.sending(rank.rank, Style::default());
+            let mut output = dispatch_out();
+            ok(handle.dispatch(&sending.input, &mut output));
+            let before = output.x.data;
+            ok(ffi!(deep_ep_handle_release(handle.0, std::ptr::null_mut())));
+            if rank.rank == 2 {
+                return;
+            }
+            ok(rank.buffer.reset(Some(&[1, 1, 0])));
+            ok(handle.dispatch(&sending.input, &mut output));
+            let by_rank = matches!(layout, Layout::PackedByRank | Layout::SlottedByRank);
+            assert_eq!(output.x.data != before, by_rank, "rows by rank lie in the new region");
+        });
+    }
+}
+
 #[test]
 fn a_reset_that_a_rank_does_not_come_to_names_it() {
     let case = case(Layout::PackedByRank);
