@@ -341,3 +341,31 @@ fn a_create_to_which_a_rank_came_too_late_can_be_repeated() {
         Err(status) => status,
     });
 }
+
+/// Rank 1 has ended fewer reads than the others when the reset comes; windows are then used again and again.
+#[test]
+fn ranks_that_failed_at_different_places_agree_after_a_reset_in_every_sync_mode() {
+    for layout in LAYOUTS {
+        for sync in 0..3 {
+            let case = case(layout);
+            let mut config = case.config();
+            config.sync = sync;
+            let exchange = case.exchange().limited(vec![None; 3]);
+            let combination = Combination::identity(&exchange);
+            World::new(3, &config).run(|rank| {
+                let handle = rank.buffer.handle();
+                for _ in 0..3 {
+                    handle.exchange(rank.rank, &exchange, Style::default(), Asked::IN_PLACE);
+                    if rank.rank != 1 {
+                        ok(handle.release());
+                    }
+                    ok(rank.buffer.reset(None));
+                }
+                for _ in 0..8 {
+                    handle.exchange(rank.rank, &exchange, Style::default(), Asked::IN_PLACE);
+                    handle.combine(rank.rank, &combination, Manner::default());
+                }
+            });
+        }
+    }
+}

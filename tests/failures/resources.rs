@@ -127,7 +127,8 @@ fn operations_change_nothing_of_the_process() {
         return Group::start(NAME, 1).succeed();
     }
     let state = || {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        // Of this thread: the main one may still be starting it, with all signals blocked.
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let masks = ["SigBlk", "SigIgn", "SigCgt"];
         let is_mask = |line: &&str| masks.iter().any(|mask| line.starts_with(mask));
         let signals: Vec<_> = status.lines().filter(is_mask).map(str::to_string).collect();
