@@ -49,6 +49,7 @@ impl Buffer {
     pub fn create(comm: &Arc<Comm>, config: Config) -> Result<Arc<Buffer>> {
         let timeout = Duration::from_millis(config.first_timeout_ms.into());
         let group = &comm.group;
+        group.begin();
         agree_on_config(comm, &config, timeout)?;
         let region = group.agree(Host::allocate(&config), None, timeout)?;
         let regions = group.share_region(region, None, timeout)?;

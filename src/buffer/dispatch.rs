@@ -115,6 +115,10 @@ impl Entered<'_> {
         progress.fresh = true;
         progress.arrived = None;
         self.state.dispatch.begin(window, progress.number);
+        if let Some(input) = progress.input.take() {
+            // It was for rows of the dispatch before.
+            self.state.combine.windows.let_go(input.window);
+        }
         self.buffer.statistics.count_dispatch();
         if let Some(bad) = bad {
             self.buffer.failures.note(self.bad_id(op, bad));

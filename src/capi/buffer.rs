@@ -176,10 +176,12 @@ pub unsafe extern "C" fn deep_ep_buffer_set_timeout(
 /// `alive`: null for all ranks, or [num_ranks] nonzero for the ranks that go on, the caller's own included, equal on all
 /// of them. Ranks left out stay out; rows for their experts are dropped as if the id were -1.
 ///
-/// Collective: yes, over the ranks that are alive. Blocks the host: until they have come, at most first_timeout_ms.
-/// Capture: not allowed. Threads: exclusive use of the buffer and its handles.
+/// Collective: yes, over the ranks that are alive, in the same order as the comm's creates and other resets.
+/// Blocks the host: until they have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of the
+/// buffer, its handles and the comm.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming who did not come; DEEP_EP_CONFIG_MISMATCH when the masks differ;
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming who did not come, DEEP_EP_CONFIG_MISMATCH when the masks differ: all
+/// ranks may repeat the reset, and until it succeeds the buffer may be unusable; DEEP_EP_OUT_OF_MEMORY likewise;
 /// DEEP_EP_ABORTED after an abort: destroy and create anew; DEEP_EP_INVALID_ARGUMENT.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_reset(

@@ -226,8 +226,8 @@ pub struct deep_ep_dispatch_in_t {
 /// Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
 /// x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is
 /// filled with the address of library memory, which holds until the handle's combine or release (x, scales) or its next
-/// dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused. No field means
-/// "not wanted".
+/// dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with all handles
+/// of the same buffer. No field means "not wanted".
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct deep_ep_dispatch_out_t {
