@@ -5,14 +5,23 @@
  *
  *     deep_ep_unique_id_create (one rank), deep_ep_comm_create, deep_ep_buffer_create, deep_ep_handle_create,
  *     then, as often as you like, deep_ep_handle_dispatch, your experts, deep_ep_handle_combine,
- *     and the destroys in any order.
+ *     and the destroys, each once, in any order.
  *
  * Conventions. A struct that is passed by itself starts with struct_size and is filled by its _init function before
- * use; fields left at 0 or null mean "choose for me". Functions return 0 on success, and deep_ep_last_error() then
- * says on the same thread what was wrong. Outputs are written only on success. The operations of one buffer (dispatch,
- * combine, barrier, and also release, combine_input and handle destroy) come in the same order on all ranks. A const
- * pointer means that the call may run beside any other; a plain pointer needs exclusive use; different buffers are
- * independent. No function changes signal masks, environment, stdout or the current CUDA context of the caller.
+ * use; only deep_ep_rows_t, which combine_input takes, has neither. Where a field may stay 0 or null, its comment says
+ * what that stands for; the others must be set. Functions return 0 on success; after any other result
+ * deep_ep_last_error() says on the same thread what was wrong. Outputs are written only on success. The operations of
+ * one buffer (dispatch, combine, their halves, barrier, and also release, combine_input and handle destroy) come in
+ * the same order on all ranks. A const pointer means that the call may run beside any other; a plain pointer needs
+ * exclusive use; different buffers are independent. No function changes signal masks, environment, stdout or the
+ * current CUDA context of the caller.
+ *
+ * Words. An operation's number on its buffer is its epoch, 1 for the first one of any kind. A window is shared memory
+ * for the rows of one operation, an area is memory of this rank alone for rows that the library expands or combines.
+ * Rows in library memory are "in place", and the handle has "rows open" until its combine or release. A slab is the part
+ * of the slotted layouts that belongs to one source or one local expert. A local expert id counts the experts of a rank:
+ * deep_ep_buffer_local_experts gives their global ids. Under each function, "Collective" says whether all ranks call it,
+ * "Blocks the host" what it waits for, "Capture" whether a CUDA graph may record it, "Threads" what may run beside it.
  *
  * Expert ids: 0 to num_experts - 1, and -1 for "no expert", the only sentinel. Any other id, and a second occurrence of
  * an id in its row, is treated as -1 and reported by deep_ep_buffer_report with row and value.
@@ -68,7 +77,7 @@
 #define DEEP_EP_VERSION_PATCH 0
 
 /**
- * Result of every call. 0 is success; the groups say whose turn it is: 1-19 the caller, 20-39 the
+ * Result of every call. 0 is success; the groups say where the cause lies: 1-19 the caller, 20-39 the
  * environment, 40-59 a subsystem, 60-79 peers and time, 90-99 the library itself. Numbers never change.
  */
 enum deep_ep_status_t
@@ -313,15 +322,17 @@ enum deep_ep_scale_dtype_t
  {
     DEEP_EP_SCALE_NONE = 0,
     /**
-     * One float per block: amax / 448.
+     * One float per block, to multiply its FP8 values by. A cast makes it amax / 448, amax being the largest finite
+     * magnitude of the block, at least 1e-4.
      */
     DEEP_EP_SCALE_FP32 = 1,
     /**
-     * One float per block, rounded up to a power of two.
+     * The same, rounded up to a power of two.
      */
     DEEP_EP_SCALE_FP32_POW2 = 2,
     /**
-     * Biased exponents of powers of two, four blocks in one little-endian int32.
+     * Powers of two as exponents: a byte e means 2^(e - 127). Four blocks in one int32, the first in the lowest byte;
+     * unused bytes are 0.
      */
     DEEP_EP_SCALE_UE8M0_PACKED = 3,
     /**
@@ -502,15 +513,17 @@ typedef struct {
      */
     int64_t max_expert_rows;
     /**
-     * Largest row of a dispatch as it crosses, in bytes: a multiple of 16, at least 16.
+     * Largest row of a dispatch as it crosses (cast to FP8: hidden bytes): a multiple of 16, at least 16.
      */
     int64_t max_row_bytes;
     /**
-     * Largest scales of one row as they cross, in bytes. 0: no scales.
+     * Largest scales of one row as they cross, in bytes: 4 for each 128 elements begun, for packed UE8M0 4 for each
+     * 512 begun. 0: no scales.
      */
     int64_t max_scale_bytes;
     /**
-     * Largest row of a combine, in bytes: a multiple of 16. 0: max_row_bytes.
+     * Largest row of a combine, in bytes: a multiple of 16. 0: max_row_bytes, which is too small where rows cross as
+     * FP8 and come back wider.
      */
     int64_t max_combine_row_bytes;
     /**
@@ -527,11 +540,12 @@ typedef struct {
      */
     int32_t expert_alignment;
     /**
-     * Windows for dispatch, at most 64. 0: max_in_flight (packed), 2 * max_in_flight (slotted).
+     * Windows for dispatch, at most 64: dispatches in flight or open in place at a time. 0: max_in_flight (packed),
+     * 2 * max_in_flight (slotted).
      */
     int32_t dispatch_windows;
     /**
-     * Windows for combine, at most 64. 0: as above.
+     * Windows for combine, at most 64: likewise. 0: the same rule.
      */
     int32_t combine_windows;
     /**
@@ -618,12 +632,13 @@ typedef struct {
  */
 typedef struct {
     /**
-     * The first row. Outputs and combine inputs: null means in place, and the library fills in all fields.
+     * The first row. Outputs of a dispatch and inputs of a combine: null means in place; in outputs the library then
+     * fills in all fields.
      */
     void *data;
     /**
-     * How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts). Outputs of a dispatch
-     * must say it; elsewhere 0 means that the caller vouches for enough.
+     * How many rows fit at data: in slotted layouts per slab for outputs of a dispatch and inputs of a combine, else in
+     * all. Outputs of a dispatch must say it unless in place; elsewhere 0 means that the caller vouches for enough.
      */
     int64_t rows;
     /**
@@ -741,11 +756,11 @@ typedef struct {
 } deep_ep_dispatch_in_t;
 
 /**
- * Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
- * x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is
- * filled with the address of library memory, which holds until the handle's combine or release (x, scales) or its next
- * dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with all handles
- * of the same buffer. No field means "not wanted".
+ * Where a dispatch arrives. Side outputs have a row for each row that x holds: row i of slab s is element s * x.rows + i,
+ * also of weights given to a combine (in place the library sets x.rows, to sizes.slab_rows in slotted layouts). Every null
+ * pointer is filled with the address of library memory, which holds until the handle's combine or release (x, scales) or
+ * its next dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with the
+ * same buffer, by any handle; init it again for another buffer. No field means "not wanted".
  */
 typedef struct {
     /**
@@ -1277,7 +1292,8 @@ deep_ep_status_t deep_ep_buffer_barrier(deep_ep_buffer_t *buffer,
 
 /**
  * Reads the oldest thing the buffer has to report. A report that poisoned the buffer (timeout, mismatch, abort) stays
- * until reset; a bad expert id or an overflow is cleared by this call.
+ * until reset. Of bad expert ids (DEEP_EP_INVALID_EXPERT_ID) and overflows (DEEP_EP_CAPACITY_EXCEEDED) the first since
+ * the last read is kept, and it is cleared by this call.
  *
  * `out`: status DEEP_EP_SUCCESS when there is nothing. `missing`: null, or room for `missing_count` numbers: the ranks
  * that were missing, ascending, then -1.
@@ -1430,7 +1446,8 @@ deep_ep_status_t deep_ep_handle_wait_counts(deep_ep_handle_t *handle,
 /**
  * Says where the rows of the handle's next combine may be written in place, and reserves that memory until then.
  *
- * `x`: set dtype to BF16, FP16 or FP32 before the call; all fields are filled in, for rows of the dispatch's hidden. `stream`: where a barrier is enqueued if the memory may still be read.
+ * `x`: only dtype is read: BF16, FP16 or FP32. All fields are filled in, for rows of the dispatch's hidden in the
+ * arrangement of the received ones. `stream`: where a barrier is enqueued if the memory may still be read.
  *
  * Collective: yes, on every rank or on none, at the same place in the order of calls. Blocks the host: if a barrier is
  * needed (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Result of every call. 0 is success; the groups say whose turn it is: 1-19 the caller, 20-39 the
+/// Result of every call. 0 is success; the groups say where the cause lies: 1-19 the caller, 20-39 the
 /// environment, 40-59 a subsystem, 60-79 peers and time, 90-99 the library itself. Numbers never change.
 #[allow(non_camel_case_types)]
 #[repr(i32)]

@@ -168,7 +168,11 @@ impl Group {
             }
             if !backoff.pause() {
                 let missing: Vec<u32> = pending.iter().map(|peer| *peer as u32).collect();
-                let text = format!("{} of {} did not come in time", rank_list(&missing), self.num_ranks());
+                let text = format!(
+                    "{} of {} did not come before the deadline",
+                    rank_list(&missing),
+                    self.num_ranks()
+                );
                 return Err(Error::about(Status::DEEP_EP_TIMEOUT, missing, text));
             }
         }

@@ -191,7 +191,7 @@ fn received_dispatch(progress: &Progress) -> Result<(Arrived, Dispatched)> {
     match (progress.arrived, progress.dispatch) {
         (Some(arrived), Some(dispatch)) => Ok((arrived, dispatch)),
         _ => Err(Error::invalid_state(
-            "no dispatch of this handle has been received; there is nothing to combine",
+            "no dispatch of this handle has been received; call dispatch, or dispatch_recv after a dispatch_send",
         )),
     }
 }

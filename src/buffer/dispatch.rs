@@ -284,11 +284,8 @@ fn refuse_bad_ids(request: &DispatchRequest, tokens: usize, topk: usize, num_exp
 fn bad_text(bad: &BadId, num_experts: usize) -> String {
     let BadId { row, value, repeated } = bad;
     if *repeated {
-        format!("topk_idx row {row} has expert {value} more than once; the repetition counts as -1")
+        format!("topk_idx row {row} has expert {value} more than once")
     } else {
-        format!(
-            "topk_idx row {row} has value {value}, which is neither -1 nor in 0 .. {}; it counts as -1",
-            num_experts - 1
-        )
+        format!("topk_idx row {row} has value {value}, which is neither -1 nor in 0 .. {}", num_experts - 1)
     }
 }

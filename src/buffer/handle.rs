@@ -146,7 +146,7 @@ impl Handle {
         let (mut entered, progress) = self.operate()?;
         let (Some(arrived), Some(dispatch)) = (progress.arrived, progress.dispatch) else {
             return Err(Error::invalid_state(
-                "no dispatch of this handle has been received; there is nothing to combine",
+                "no dispatch of this handle has been received; call dispatch, or dispatch_recv after a dispatch_send",
             ));
         };
         if progress.combine.is_some() {

@@ -119,7 +119,8 @@ pub unsafe extern "C" fn deep_ep_buffer_barrier(
 }
 
 /// Reads the oldest thing the buffer has to report. A report that poisoned the buffer (timeout, mismatch, abort) stays
-/// until reset; a bad expert id or an overflow is cleared by this call.
+/// until reset. Of bad expert ids (DEEP_EP_INVALID_EXPERT_ID) and overflows (DEEP_EP_CAPACITY_EXCEEDED) the first since
+/// the last read is kept, and it is cleared by this call.
 ///
 /// `out`: status DEEP_EP_SUCCESS when there is nothing. `missing`: null, or room for `missing_count` numbers: the ranks
 /// that were missing, ascending, then -1.

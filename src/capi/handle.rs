@@ -156,7 +156,8 @@ pub unsafe extern "C" fn deep_ep_handle_wait_counts(
 
 /// Says where the rows of the handle's next combine may be written in place, and reserves that memory until then.
 ///
-/// `x`: set dtype to BF16, FP16 or FP32 before the call; all fields are filled in, for rows of the dispatch's hidden. `stream`: where a barrier is enqueued if the memory may still be read.
+/// `x`: only dtype is read: BF16, FP16 or FP32. All fields are filled in, for rows of the dispatch's hidden in the
+/// arrangement of the received ones. `stream`: where a barrier is enqueued if the memory may still be read.
 ///
 /// Collective: yes, on every rank or on none, at the same place in the order of calls. Blocks the host: if a barrier is
 /// needed (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.

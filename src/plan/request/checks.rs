@@ -16,7 +16,9 @@ pub(super) fn row_fits(what: &str, field: &str, bytes: u64, limit_name: &str, li
     if bytes > limit {
         return Err(Error::new(
             Status::DEEP_EP_CAPACITY_EXCEEDED,
-            format_args!("{what} takes {bytes} bytes, more than {limit_name} = {limit}"),
+            format_args!(
+                "{what} takes {bytes} bytes, more than {limit_name} = {limit}; create the buffer with that many bytes"
+            ),
         ));
     }
     Ok(())
