@@ -5,14 +5,23 @@
  *
  *     deep_ep_unique_id_create (one rank), deep_ep_comm_create, deep_ep_buffer_create, deep_ep_handle_create,
  *     then, as often as you like, deep_ep_handle_dispatch, your experts, deep_ep_handle_combine,
- *     and the destroys in any order.
+ *     and the destroys, each once, in any order.
  *
- * Conventions. Every struct starts with struct_size and is filled by its _init function before use; fields left at 0 or
- * null mean "choose for me". Functions return 0 on success, and deep_ep_last_error() then says on the same thread what
- * was wrong. Outputs are written only on success. The operations of one buffer (dispatch, combine, barrier, and also
- * release, combine_input and handle destroy) come in the same order on all ranks. A const pointer means that the call
- * may run beside any other; a plain pointer needs exclusive use; different buffers are independent. No function changes
- * signal masks, environment, stdout or the current CUDA context of the caller.
+ * Conventions. A struct that is passed by itself starts with struct_size and is filled by its _init function before
+ * use; only deep_ep_rows_t, which combine_input takes, has neither. Where a field may stay 0 or null, its comment says
+ * what that stands for; the others must be set. Functions return 0 on success; after any other result
+ * deep_ep_last_error() says on the same thread what was wrong. Outputs are written only on success. The operations of
+ * one buffer (dispatch, combine, their halves, barrier, and also release, combine_input and handle destroy) come in
+ * the same order on all ranks. A const pointer means that the call may run beside any other; a plain pointer needs
+ * exclusive use; different buffers are independent. No function changes signal masks, environment, stdout or the
+ * current CUDA context of the caller.
+ *
+ * Words. An operation's number on its buffer is its epoch, 1 for the first one of any kind. A window is shared memory
+ * for the rows of one operation, an area is memory of this rank alone for rows that the library expands or combines.
+ * Rows in library memory are "in place", and the handle has "rows open" until its combine or release. A slab is the part
+ * of the slotted layouts that belongs to one source or one local expert. A local expert id counts the experts of a rank:
+ * deep_ep_buffer_local_experts gives their global ids. Under each function, "Collective" says whether all ranks call it,
+ * "Blocks the host" what it waits for, "Capture" whether a CUDA graph may record it, "Threads" what may run beside it.
  *
  * Expert ids: 0 to num_experts - 1, and -1 for "no expert", the only sentinel. Any other id, and a second occurrence of
  * an id in its row, is treated as -1 and reported by deep_ep_buffer_report with row and value.
@@ -68,7 +77,7 @@
 #define DEEP_EP_VERSION_PATCH 0
 
 /**
- * Result of every call. 0 is success; the groups say whose turn it is: 1-19 the caller, 20-39 the
+ * Result of every call. 0 is success; the groups say where the cause lies: 1-19 the caller, 20-39 the
  * environment, 40-59 a subsystem, 60-79 peers and time, 90-99 the library itself. Numbers never change.
  */
 enum deep_ep_status_t
@@ -195,7 +204,7 @@ enum deep_ep_backend_t
      */
     DEEP_EP_BACKEND_HOST = 1,
     /**
-     * GPUs of one NVLink domain: packed layouts, in libraries built with CUDA; DEEP_EP_UNSUPPORTED in others.
+     * GPUs of one NVLink domain. This version: DEEP_EP_UNSUPPORTED.
      */
     DEEP_EP_BACKEND_CUDA = 2,
 };
@@ -313,15 +322,17 @@ enum deep_ep_scale_dtype_t
  {
     DEEP_EP_SCALE_NONE = 0,
     /**
-     * One float per block: amax / 448.
+     * One float per block, to multiply its FP8 values by. A cast makes it amax / 448, amax being the largest finite
+     * magnitude of the block, at least 1e-4.
      */
     DEEP_EP_SCALE_FP32 = 1,
     /**
-     * One float per block, rounded up to a power of two.
+     * The same, rounded up to a power of two.
      */
     DEEP_EP_SCALE_FP32_POW2 = 2,
     /**
-     * Biased exponents of powers of two, four blocks in one little-endian int32.
+     * Powers of two as exponents: a byte e means 2^(e - 127). Four blocks in one int32, the first in the lowest byte;
+     * unused bytes are 0.
      */
     DEEP_EP_SCALE_UE8M0_PACKED = 3,
     /**
@@ -409,6 +420,69 @@ typedef struct deep_ep_comm_t deep_ep_comm_t;
 typedef struct deep_ep_handle_t deep_ep_handle_t;
 
 /**
+ * Tells the ranks of one group where to meet and proves that they belong together. Carry all bytes.
+ */
+typedef struct {
+    uint8_t bytes[128];
+} deep_ep_unique_id_t;
+
+/**
+ * Gathers `bytes_per_rank` bytes of every rank into `all`, in rank order. Called on the thread that is inside
+ * deep_ep_comm_create, with the context of the configuration. Returns 0 on success; any other number ends the
+ * create with DEEP_EP_SYSTEM.
+ */
+typedef int32_t (*deep_ep_allgather_fn)(void *context,
+                                        const void *mine,
+                                        void *all,
+                                        size_t bytes_per_rank);
+
+/**
+ * Who this rank is and how it finds the others.
+ */
+typedef struct {
+    /**
+     * sizeof(deep_ep_comm_config_t); set by deep_ep_comm_config_init.
+     */
+    size_t struct_size;
+    /**
+     * This rank, 0 <= rank < num_ranks. Ignored by deep_ep_comm_create_local.
+     */
+    int32_t rank;
+    /**
+     * Ranks of the group, 1 to 1024.
+     */
+    int32_t num_ranks;
+    /**
+     * deep_ep_backend_t.
+     */
+    uint32_t backend;
+    /**
+     * CUDA device ordinal; ignored by the host backend.
+     */
+    int32_t device;
+    /**
+     * From deep_ep_unique_id_create on one rank, the same on all. All zero: meet through `allgather`.
+     */
+    deep_ep_unique_id_t unique_id;
+    /**
+     * The caller's all-gather, or null.
+     */
+    deep_ep_allgather_fn allgather;
+    /**
+     * Passed to `allgather`; may be null.
+     */
+    void *allgather_context;
+    /**
+     * Milliseconds until the rendezvous gives up. 0: 60000.
+     */
+    uint32_t timeout_ms;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} deep_ep_comm_config_t;
+
+/**
  * Capacities of a buffer, in rows and bytes: types and hidden belong to each operation. Equal on all ranks.
  */
 typedef struct {
@@ -439,15 +513,17 @@ typedef struct {
      */
     int64_t max_expert_rows;
     /**
-     * Largest row of a dispatch as it crosses, in bytes: a multiple of 16, at least 16.
+     * Largest row of a dispatch as it crosses (cast to FP8: hidden bytes): a multiple of 16, at least 16.
      */
     int64_t max_row_bytes;
     /**
-     * Largest scales of one row as they cross, in bytes. 0: no scales.
+     * Largest scales of one row as they cross, in bytes: 4 for each 128 elements begun, for packed UE8M0 4 for each
+     * 512 begun. 0: no scales.
      */
     int64_t max_scale_bytes;
     /**
-     * Largest row of a combine, in bytes: a multiple of 16. 0: max_row_bytes.
+     * Largest row of a combine, in bytes: a multiple of 16. 0: max_row_bytes, which is too small where rows cross as
+     * FP8 and come back wider.
      */
     int64_t max_combine_row_bytes;
     /**
@@ -464,11 +540,12 @@ typedef struct {
      */
     int32_t expert_alignment;
     /**
-     * Windows for dispatch, at most 64. 0: max_in_flight (packed), 2 * max_in_flight (slotted).
+     * Windows for dispatch, at most 64: dispatches in flight or open in place at a time. 0: max_in_flight (packed),
+     * 2 * max_in_flight (slotted).
      */
     int32_t dispatch_windows;
     /**
-     * Windows for combine, at most 64. 0: as above.
+     * Windows for combine, at most 64: likewise. 0: the same rule.
      */
     int32_t combine_windows;
     /**
@@ -551,137 +628,17 @@ typedef struct {
 } deep_ep_buffer_sizes_t;
 
 /**
- * The value of a CUstream or cudaStream_t; ignored by the host backend.
- */
-typedef void *deep_ep_stream_t;
-
-/**
- * What went wrong, as far as programs can use it. Zero or -1 where a field does not apply.
- */
-typedef struct {
-    /**
-     * sizeof(deep_ep_report_t); set by deep_ep_report_init.
-     */
-    size_t struct_size;
-    /**
-     * DEEP_EP_SUCCESS: nothing to report.
-     */
-    deep_ep_status_t status;
-    /**
-     * deep_ep_operation_t.
-     */
-    uint32_t operation;
-    /**
-     * deep_ep_phase_t.
-     */
-    uint32_t phase;
-    /**
-     * The rank that writes this report.
-     */
-    int32_t rank;
-    /**
-     * How many ranks were missing, and the first of them, or the rank that aborted; -1: none.
-     */
-    int32_t num_missing;
-    int32_t first_missing;
-    /**
-     * The operation's number on this buffer.
-     */
-    uint64_t epoch;
-    /**
-     * The signal that was waited for and the newest that had come, from first_missing.
-     */
-    uint64_t expected;
-    uint64_t seen;
-    /**
-     * Bad expert id: row and value. Overflow: rows that fit and rows that were sent.
-     */
-    int64_t row;
-    int64_t value;
-    /**
-     * How long the wait lasted.
-     */
-    uint32_t waited_ms;
-    /**
-     * 0.
-     */
-    uint32_t reserved;
-} deep_ep_report_t;
-
-/**
- * Tells the ranks of one group where to meet and proves that they belong together. Carry all bytes.
- */
-typedef struct {
-    uint8_t bytes[128];
-} deep_ep_unique_id_t;
-
-/**
- * Gathers `bytes_per_rank` bytes of every rank into `all`, in rank order. Called on the thread that is inside
- * deep_ep_comm_create, with the context of the configuration. Returns 0 on success; any other number ends the
- * create with DEEP_EP_SYSTEM.
- */
-typedef int32_t (*deep_ep_allgather_fn)(void *context,
-                                        const void *mine,
-                                        void *all,
-                                        size_t bytes_per_rank);
-
-/**
- * Who this rank is and how it finds the others.
- */
-typedef struct {
-    /**
-     * sizeof(deep_ep_comm_config_t); set by deep_ep_comm_config_init.
-     */
-    size_t struct_size;
-    /**
-     * This rank, 0 <= rank < num_ranks. Ignored by deep_ep_comm_create_local.
-     */
-    int32_t rank;
-    /**
-     * Ranks of the group, 1 to 1024.
-     */
-    int32_t num_ranks;
-    /**
-     * deep_ep_backend_t.
-     */
-    uint32_t backend;
-    /**
-     * CUDA device ordinal; ignored by the host backend.
-     */
-    int32_t device;
-    /**
-     * From deep_ep_unique_id_create on one rank, the same on all. All zero: meet through `allgather`.
-     */
-    deep_ep_unique_id_t unique_id;
-    /**
-     * The caller's all-gather, or null.
-     */
-    deep_ep_allgather_fn allgather;
-    /**
-     * Passed to `allgather`; may be null.
-     */
-    void *allgather_context;
-    /**
-     * Milliseconds until the rendezvous gives up. 0: 60000.
-     */
-    uint32_t timeout_ms;
-    /**
-     * 0.
-     */
-    uint32_t reserved;
-} deep_ep_comm_config_t;
-
-/**
  * A matrix of rows. Pointers and strides are multiples of 16.
  */
 typedef struct {
     /**
-     * The first row. Outputs and combine inputs: null means in place, and the library fills in all fields.
+     * The first row. Outputs of a dispatch and inputs of a combine: null means in place; in outputs the library then
+     * fills in all fields.
      */
     void *data;
     /**
-     * How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts). Outputs of a dispatch
-     * must say it; elsewhere 0 means that the caller vouches for enough.
+     * How many rows fit at data: in slotted layouts per slab for outputs of a dispatch and inputs of a combine, else in
+     * all. Outputs of a dispatch must say it unless in place; elsewhere 0 means that the caller vouches for enough.
      */
     int64_t rows;
     /**
@@ -799,10 +756,11 @@ typedef struct {
 } deep_ep_dispatch_in_t;
 
 /**
- * Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
- * x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is filled with the address of library memory, which holds until the
- * handle's combine or release (x, scales) or its next dispatch (all else). A pointer that the library filled in
- * counts as null, so a struct can be reused. No field means "not wanted".
+ * Where a dispatch arrives. Side outputs have a row for each row that x holds: row i of slab s is element s * x.rows + i,
+ * also of weights given to a combine (in place the library sets x.rows, to sizes.slab_rows in slotted layouts). Every null
+ * pointer is filled with the address of library memory, which holds until the handle's combine or release (x, scales) or
+ * its next dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with the
+ * same buffer, by any handle; init it again for another buffer. No field means "not wanted".
  */
 typedef struct {
     /**
@@ -832,7 +790,7 @@ typedef struct {
      */
     int64_t *row_source;
     /**
-     * [num_ranks] rows present from each source.
+     * [num_ranks] rows present from each source: as they crossed, not as they were expanded.
      */
     int32_t *rank_counts;
     /**
@@ -845,8 +803,8 @@ typedef struct {
      */
     int64_t *expert_offsets;
     /**
-     * [2]: rows that were sent to this rank, and rows after expansion (by rank: the same). More than are present
-     * on overflow.
+     * [2]: rows that were sent to this rank, and rows after expansion, the gaps of alignment counted (by rank: the same
+     * as the first). More than are present on overflow.
      */
     int64_t *true_rows;
     /**
@@ -921,6 +879,59 @@ typedef struct {
 } deep_ep_combine_out_t;
 
 /**
+ * What went wrong, as far as programs can use it. Zero or -1 where a field does not apply.
+ */
+typedef struct {
+    /**
+     * sizeof(deep_ep_report_t); set by deep_ep_report_init.
+     */
+    size_t struct_size;
+    /**
+     * DEEP_EP_SUCCESS: nothing to report.
+     */
+    deep_ep_status_t status;
+    /**
+     * deep_ep_operation_t.
+     */
+    uint32_t operation;
+    /**
+     * deep_ep_phase_t.
+     */
+    uint32_t phase;
+    /**
+     * The rank that writes this report.
+     */
+    int32_t rank;
+    /**
+     * How many ranks were missing, and the first of them, or the rank that aborted; -1: none.
+     */
+    int32_t num_missing;
+    int32_t first_missing;
+    /**
+     * The operation's number on this buffer.
+     */
+    uint64_t epoch;
+    /**
+     * The signal that was waited for and the newest that had come, from first_missing.
+     */
+    uint64_t expected;
+    uint64_t seen;
+    /**
+     * Bad expert id: row and value. Overflow: rows that fit and rows that were sent.
+     */
+    int64_t row;
+    int64_t value;
+    /**
+     * How long the wait lasted.
+     */
+    uint32_t waited_ms;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} deep_ep_report_t;
+
+/**
  * Totals of one buffer since create.
  */
 typedef struct {
@@ -972,413 +983,14 @@ typedef struct {
     uint64_t wait_ns_total;
 } deep_ep_peer_statistics_t;
 
+/**
+ * The value of a CUstream or cudaStream_t; ignored by the host backend.
+ */
+typedef void *deep_ep_stream_t;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
-
-/**
- * Computes the exact bytes a buffer would take on this rank, part by part, without allocating.
- *
- * `expert_rank`: null for an even split (ranks 0 .. num_experts % num_ranks - 1 own one expert more, contiguous and
- * ascending), or [num_experts] the rank that owns each expert. `out`: written only on success.
- *
- * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT naming field, value and limit; DEEP_EP_CAPACITY_EXCEEDED when
- * the sizes do not fit in 63 bits.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_size(const deep_ep_comm_t *comm,
-                                     const deep_ep_buffer_config_t *config,
-                                     const int32_t *expert_rank,
-                                     deep_ep_buffer_sizes_t *out);
-
-/**
- * Allocates a buffer, maps it on all ranks and compares the configuration across them.
- *
- * `expert_rank`: as for deep_ep_buffer_size. `out`: written only on success; give it back with
- * deep_ep_buffer_destroy.
- *
- * Collective: yes, every rank of the comm calls it, in the same order as its other creates. Blocks the host: until all
- * ranks have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of `comm`.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONFIG_MISMATCH on every rank, naming the field and the values that differ;
- * DEEP_EP_TIMEOUT naming the ranks that did not come; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_OUT_OF_MEMORY;
- * DEEP_EP_ABORTED.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_create(deep_ep_comm_t *comm,
-                                       const deep_ep_buffer_config_t *config,
-                                       const int32_t *expert_rank,
-                                       deep_ep_buffer_t **out);
-
-/**
- * Allocates the buffers of all ranks of this process at once, from one thread.
- *
- * `comms`: the num_ranks comms of one deep_ep_comm_create_local, in rank order. `out`: an array of num_ranks pointers,
- * written only on success.
- *
- * Collective: no. Blocks the host: no. Capture: not allowed. Threads: exclusive use of all `comms`.
- *
- * Returns: as deep_ep_buffer_create; DEEP_EP_INVALID_ARGUMENT when the comms do not form one local group.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_create_local(deep_ep_comm_t *const *comms,
-                                             const deep_ep_buffer_config_t *config,
-                                             const int32_t *expert_rank,
-                                             deep_ep_buffer_t **out);
-
-/**
- * Waits until every rank has called it: an operation of its own that moves no rows.
- *
- * `stream`: ignored by the host backend.
- *
- * Collective: yes. Blocks the host: until all ranks have come (host backend); no (CUDA). Capture: allowed. Threads:
- * exclusive use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the
- * same status until deep_ep_buffer_reset; DEEP_EP_BUSY with max_in_flight operations unreceived;
- * DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_barrier(deep_ep_buffer_t *buffer,
-                                        deep_ep_stream_t stream);
-
-/**
- * Reads the oldest thing the buffer has to report. A report that poisoned the buffer (timeout, mismatch, abort) stays
- * until reset; a bad expert id or an overflow is cleared by this call.
- *
- * `out`: status DEEP_EP_SUCCESS when there is nothing. `missing`: null, or room for `missing_count` numbers: the ranks
- * that were missing, ascending, then -1.
- *
- * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer.
- *
- * Returns: DEEP_EP_SUCCESS when the report was read, whatever it says; DEEP_EP_INVALID_ARGUMENT.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_report(const deep_ep_buffer_t *buffer,
-                                       deep_ep_report_t *out,
-                                       int32_t *missing,
-                                       size_t missing_count);
-
-/**
- * Changes the deadline of every later wait, also of captured graphs.
- *
- * `timeout_ms`: 1 or more.
- *
- * Collective: no; ranks may differ. Blocks the host: no. Capture: allowed. Threads: beside any other call on the
- * buffer; a wait already running keeps its deadline.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_set_timeout(const deep_ep_buffer_t *buffer,
-                                            uint32_t timeout_ms);
-
-/**
- * Ends a failure: the surviving ranks agree on who is alive and on the next epoch. Routings of handles are void,
- * windows are free, numbers of epochs go on. Also legal on a healthy buffer.
- *
- * `alive`: null for all ranks, or [num_ranks] nonzero for the ranks that go on, the caller's own included, equal on all
- * of them. Ranks left out stay out; rows for their experts are dropped as if the id were -1.
- *
- * Collective: yes, over the ranks that are alive. Blocks the host: until they have come, at most first_timeout_ms.
- * Capture: not allowed. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming who did not come; DEEP_EP_CONFIG_MISMATCH when the masks differ;
- * DEEP_EP_ABORTED after an abort: destroy and create anew; DEEP_EP_INVALID_ARGUMENT.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_reset(deep_ep_buffer_t *buffer,
-                                      const uint8_t *alive);
-
-/**
- * Gives the buffer's memory back. Never waits for peers. Handles of the buffer become unusable and are still to be
- * destroyed.
- *
- * `buffer`: null is allowed and does nothing. Invalid after the call.
- *
- * Collective: no. Blocks the host: no (host backend); until this rank's operations have left the device, which give
- * up on peers at once: wait for the stream first (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
- * its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing
- * was destroyed.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_buffer_destroy(deep_ep_buffer_t *buffer);
-
-/**
- * Draws a unique id: an address to meet at and a 128-bit secret. Binds nothing and starts nothing; rank 0 listens in
- * deep_ep_comm_create. Carry the bytes to the other ranks by any means.
- *
- * `address`: null or "" for a meeting point on this machine that needs no name; "HOST:PORT" for TCP;
- * "unix:/PATH" or "unix:@NAME" for a Unix socket. `out`: written only on success.
- *
- * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT for an address that is none of these or is too long.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_unique_id_create(const char *address,
-                                          deep_ep_unique_id_t *out);
-
-/**
- * Joins a group as one rank, meeting the others by `unique_id` or by the caller's `allgather`.
- *
- * `config`: read before the call returns. `out`: written only on success; give it back with deep_ep_comm_destroy.
- *
- * Collective: yes, every rank of the group calls it, each from its own thread or process. Blocks the host: until all
- * ranks have come, at most timeout_ms. Capture: not allowed. Threads: any.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming the ranks that did not come; DEEP_EP_PEER_FAILED when a rank came
- * twice or died; DEEP_EP_CONFIG_MISMATCH when ranks disagree about num_ranks or the backend;
- * DEEP_EP_PEER_UNREACHABLE when a rank is on another host; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED for a
- * backend this library lacks; DEEP_EP_SYSTEM.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_comm_create(const deep_ep_comm_config_t *config,
-                                     deep_ep_comm_t **out);
-
-/**
- * Makes all ranks of a group in this process at once, from one thread.
- *
- * `config`: rank, unique_id and allgather are ignored. `devices`: CUDA: the device ordinal of each rank, or null: all
- * ranks on config.device. `out`: an
- * array of num_ranks pointers, written only on success; give each back with deep_ep_comm_destroy.
- *
- * Collective: no. Blocks the host: no. Capture: not allowed. Threads: any.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED; DEEP_EP_SYSTEM; DEEP_EP_OUT_OF_MEMORY.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_comm_create_local(const deep_ep_comm_config_t *config,
-                                           const int32_t *devices,
-                                           deep_ep_comm_t **out);
-
-/**
- * Ends the group's work on every rank: waits everywhere end with DEEP_EP_ABORTED naming this rank, buffers are
- * poisoned and cannot be reset. Only stores words, and returns at once.
- *
- * `reason`: null or a text, cut at 128 bytes, that the other ranks' last error shows.
- *
- * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_comm_abort(const deep_ep_comm_t *comm,
-                                    const char *reason);
-
-/**
- * Tells what a comm is. Each pointer may be null.
- *
- * `rank`, `num_ranks`: this rank and the size of its group. `backend`: the deep_ep_backend_t it works with, never AUTO.
- *
- * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_comm_info(const deep_ep_comm_t *comm,
-                                   int32_t *rank,
-                                   int32_t *num_ranks,
-                                   uint32_t *backend);
-
-/**
- * Leaves the group. Buffers of the comm stay usable until they are destroyed.
- *
- * `comm`: null is allowed and does nothing. Invalid after the call.
- *
- * Collective: no, and never waits for peers. Blocks the host: no. Capture: not allowed. Threads: exclusive use of
- * `comm`.
- *
- * Returns: DEEP_EP_SUCCESS.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_comm_destroy(deep_ep_comm_t *comm);
-
-/**
- * Makes a handle, with memory for the largest routing of its buffer. No pointer of a caller is kept in it after a call.
- *
- * `out`: written only on success; give it back with deep_ep_handle_destroy.
- *
- * Collective: no. Blocks the host: no. Capture: not allowed. Threads: exclusive use of the buffer.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_OUT_OF_MEMORY; DEEP_EP_INVALID_STATE.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_create(deep_ep_buffer_t *buffer,
-                                       deep_ep_handle_t **out);
-
-/**
- * Sends each token's row to the ranks that own its experts, and receives the rows sent here: a send and a receive in
- * one call, one epoch.
- *
- * `input`: what is sent; its pointers are free again when the call returns (host) or when the stream has passed it
- * (CUDA). `output`: filled in; caller memory stays the caller's, library memory holds until the handle's combine or
- * release. Rows: BF16, FP16, FP32, FP8_E4M3 with scales, OPAQUE; hidden * element size a multiple of 16.
- *
- * Collective: yes, with the same hidden, types and in-place choice on all ranks. Blocks the host: until every rank has
- * sent (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS, also when ids were bad or rows overflowed: deep_ep_buffer_report tells;
- * DEEP_EP_INVALID_ARGUMENT or DEEP_EP_CAPACITY_EXCEEDED before any peer is signalled, the call may be repeated;
- * DEEP_EP_INVALID_EXPERT_ID likewise with DEEP_EP_BUFFER_REFUSE_BAD_IDS; DEEP_EP_BUSY when the handle has rows in use
- * or no window is free; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the same
- * status until reset; DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE; DEEP_EP_UNSUPPORTED.
- *
- * Positions are prefix sums of counts that all ranks exchange: no atomics, no sorting, the same order every time.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_dispatch(deep_ep_handle_t *handle,
-                                         const deep_ep_dispatch_in_t *input,
-                                         deep_ep_dispatch_out_t *output,
-                                         deep_ep_stream_t stream);
-
-/**
- * The first half of a dispatch: returns when the rows are on their way. Up to max_in_flight operations may be sent
- * before one is received.
- *
- * `input`: as for deep_ep_handle_dispatch; no pointer of it is kept.
- *
- * Collective: yes. Blocks the host: packed layouts until all ranks' counts are in, slotted layouts not (host backend);
- * no (CUDA). Capture: allowed together with its receive. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: as deep_ep_handle_dispatch.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_dispatch_send(deep_ep_handle_t *handle,
-                                              const deep_ep_dispatch_in_t *input,
-                                              deep_ep_stream_t stream);
-
-/**
- * The second half of a dispatch: waits for the rows and hands them out.
- *
- * `output`: as for deep_ep_handle_dispatch.
- *
- * Collective: yes. Blocks the host: until every rank has sent (host backend); no (CUDA). Capture: allowed together
- * with its send. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: as deep_ep_handle_dispatch; DEEP_EP_INVALID_STATE without a send; DEEP_EP_BUSY when rows are wanted in place
- * and no area is free, then the receive may be repeated.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_dispatch_recv(deep_ep_handle_t *handle,
-                                              deep_ep_dispatch_out_t *output,
-                                              deep_ep_stream_t stream);
-
-/**
- * Waits until the numbers of the handle's last dispatch are known to the host.
- *
- * `expert_counts`: null, or [local experts] rows present for each. `rows`: null, or one number: rows present (by rank)
- * or the end of the last expert (PACKED_BY_EXPERT). `timeout_ms`: 0 for the buffer's.
- *
- * Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
- * buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_TIMEOUT when the
- * receive has not run in time, which poisons nothing (CUDA); DEEP_EP_INVALID_ARGUMENT.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_wait_counts(deep_ep_handle_t *handle,
-                                            int64_t *expert_counts,
-                                            int64_t *rows,
-                                            uint32_t timeout_ms);
-
-/**
- * Says where the rows of the handle's next combine may be written in place, and reserves that memory until then.
- *
- * `x`: filled in; dtype and rows are those a combine of the dispatch's hidden has room for: dtype must be set to BF16,
- * FP16 or FP32 before the call. `stream`: where a barrier is enqueued if the memory may still be read.
- *
- * Collective: yes, on every rank or on none, at the same place in the order of calls. Blocks the host: if a barrier is
- * needed (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the handle's dispatch was received; DEEP_EP_BUSY when no
- * window is free; DEEP_EP_TIMEOUT and what else a barrier may return.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_combine_input(deep_ep_handle_t *handle,
-                                              deep_ep_rows_t *x,
-                                              deep_ep_stream_t stream);
-
-/**
- * Says that the received rows are no longer read, without a combine.
- *
- * Collective: yes, at the same place in the order of calls. Blocks the host: no. Capture: allowed. Threads: exclusive
- * use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS, also when nothing was open; DEEP_EP_INVALID_STATE between a send and its receive.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_release(deep_ep_handle_t *handle,
-                                        deep_ep_stream_t stream);
-
-/**
- * Brings the expert outputs back to the tokens' ranks and sums them in a fixed order in FP32. May be called any number
- * of times after a dispatch; the first ends the reads of its rows.
- *
- * `input`: rows in the arrangement of the dispatch. `output`: where the sums go; both are the caller's.
- *
- * Collective: yes, with the same hidden, type and mode on all ranks. Blocks the host: until every rank has sent (host
- * backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT, DEEP_EP_CAPACITY_EXCEEDED or DEEP_EP_UNSUPPORTED before any peer
- * is signalled, the call may be repeated; DEEP_EP_INVALID_STATE before a dispatch, or in place without its
- * deep_ep_handle_combine_input; DEEP_EP_BUSY; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the
- * buffer returns the same status until reset; DEEP_EP_CONCURRENT_USE.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_combine(deep_ep_handle_t *handle,
-                                        const deep_ep_combine_in_t *input,
-                                        const deep_ep_combine_out_t *output,
-                                        deep_ep_stream_t stream);
-
-/**
- * The first half of a combine: returns when the rows are on their way.
- *
- * `input`: as for deep_ep_handle_combine; no pointer of it is kept.
- *
- * Collective: yes. Blocks the host: only for an entry barrier (host backend); no (CUDA). Capture: allowed together with
- * its receive. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: as deep_ep_handle_combine.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_combine_send(deep_ep_handle_t *handle,
-                                             const deep_ep_combine_in_t *input,
-                                             deep_ep_stream_t stream);
-
-/**
- * The second half of a combine: waits for the rows and sums them.
- *
- * `output`: as for deep_ep_handle_combine.
- *
- * Collective: yes. Blocks the host: until every rank has sent (host backend); no (CUDA). Capture: allowed together with
- * its send. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: as deep_ep_handle_combine; DEEP_EP_INVALID_STATE without a send.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_combine_recv(deep_ep_handle_t *handle,
-                                             const deep_ep_combine_out_t *output,
-                                             deep_ep_stream_t stream);
-
-/**
- * Gives the handle back. Open rows count as released at this point, so it has its place in the order of calls on all
- * ranks: a garbage collector must not be the one to call it.
- *
- * `handle`: null is allowed and does nothing. Invalid after the call.
- *
- * Collective: yes if rows are open or a send is unreceived, no otherwise; never waits for peers. Blocks the host: no.
- * Capture: not allowed. Threads: exclusive use of the buffer and its handles.
- *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing
- * was destroyed.
- */
-DEEP_EP_API
-deep_ep_status_t deep_ep_handle_destroy(deep_ep_handle_t *handle);
 
 /**
  * Fills a comm configuration with defaults: rank 0 of 1, backend chosen by the library, null unique id.
@@ -1522,6 +1134,410 @@ deep_ep_status_t deep_ep_peer_statistics_init(deep_ep_peer_statistics_t *s,
                                               size_t struct_size);
 
 /**
+ * Draws a unique id: an address to meet at and a 128-bit secret. Binds nothing and starts nothing; rank 0 listens in
+ * deep_ep_comm_create. Carry the bytes to the other ranks by any means.
+ *
+ * `address`: null or "" for a meeting point on this machine that needs no name; "HOST:PORT" for TCP;
+ * "unix:/PATH" or "unix:@NAME" for a Unix socket. `out`: written only on success.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT for an address that is none of these or is too long.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_unique_id_create(const char *address,
+                                          deep_ep_unique_id_t *out);
+
+/**
+ * Joins a group as one rank, meeting the others by `unique_id` or by the caller's `allgather`.
+ *
+ * `config`: read before the call returns. `out`: written only on success; give it back with deep_ep_comm_destroy.
+ *
+ * Collective: yes, every rank of the group calls it, each from its own thread or process. Blocks the host: until all
+ * ranks have come, at most timeout_ms. Capture: not allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming the ranks that did not come; DEEP_EP_PEER_FAILED when a rank came
+ * twice or died; DEEP_EP_CONFIG_MISMATCH when ranks disagree about num_ranks or the backend;
+ * DEEP_EP_PEER_UNREACHABLE when a rank is on another host; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED for a
+ * backend this library lacks; DEEP_EP_SYSTEM.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_create(const deep_ep_comm_config_t *config,
+                                     deep_ep_comm_t **out);
+
+/**
+ * Makes all ranks of a group in this process at once, from one thread.
+ *
+ * `config`: rank, unique_id and allgather are ignored. `devices`: null, or num_ranks device ordinals (CUDA). `out`: an
+ * array of num_ranks pointers, written only on success; give each back with deep_ep_comm_destroy.
+ *
+ * Collective: no. Blocks the host: no. Capture: not allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED; DEEP_EP_SYSTEM; DEEP_EP_OUT_OF_MEMORY.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_create_local(const deep_ep_comm_config_t *config,
+                                           const int32_t *devices,
+                                           deep_ep_comm_t **out);
+
+/**
+ * Ends the group's work on every rank: waits everywhere end with DEEP_EP_ABORTED naming this rank, buffers are
+ * poisoned and cannot be reset. Only stores words, and returns at once.
+ *
+ * `reason`: null or a text, cut at 128 bytes (what is not UTF-8 is replaced), that the other ranks' last error shows.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_abort(const deep_ep_comm_t *comm,
+                                    const char *reason);
+
+/**
+ * Tells what a comm is. Each pointer may be null.
+ *
+ * `rank`, `num_ranks`: this rank and the size of its group. `backend`: the deep_ep_backend_t it works with, never AUTO.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_info(const deep_ep_comm_t *comm,
+                                   int32_t *rank,
+                                   int32_t *num_ranks,
+                                   uint32_t *backend);
+
+/**
+ * Leaves the group. Buffers of the comm stay usable until they are destroyed.
+ *
+ * `comm`: null is allowed and does nothing. Invalid after the call.
+ *
+ * Collective: no, and never waits for peers. Blocks the host: no. Capture: not allowed. Threads: exclusive use of
+ * `comm`.
+ *
+ * Returns: DEEP_EP_SUCCESS.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_comm_destroy(deep_ep_comm_t *comm);
+
+/**
+ * Computes the exact bytes a buffer would take on this rank, part by part, without allocating.
+ *
+ * `expert_rank`: null for an even split (ranks 0 .. num_experts % num_ranks - 1 own one expert more, contiguous and
+ * ascending), or [num_experts] the rank that owns each expert. `out`: written only on success.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT naming field, value and limit; DEEP_EP_CAPACITY_EXCEEDED when
+ * the sizes do not fit in 63 bits.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_size(const deep_ep_comm_t *comm,
+                                     const deep_ep_buffer_config_t *config,
+                                     const int32_t *expert_rank,
+                                     deep_ep_buffer_sizes_t *out);
+
+/**
+ * Allocates a buffer, maps it on all ranks and compares the configuration across them.
+ *
+ * `expert_rank`: as for deep_ep_buffer_size. `out`: written only on success; give it back with
+ * deep_ep_buffer_destroy.
+ *
+ * Collective: yes, every rank of the comm calls it, in the same order as its other creates. Blocks the host: until all
+ * ranks have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of `comm`.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONFIG_MISMATCH on every rank, naming the field and the values that differ;
+ * DEEP_EP_TIMEOUT naming the ranks that did not come; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_OUT_OF_MEMORY;
+ * DEEP_EP_ABORTED.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_create(deep_ep_comm_t *comm,
+                                       const deep_ep_buffer_config_t *config,
+                                       const int32_t *expert_rank,
+                                       deep_ep_buffer_t **out);
+
+/**
+ * Allocates the buffers of all ranks of this process at once, from one thread.
+ *
+ * `comms`: the num_ranks comms of one deep_ep_comm_create_local, in rank order. `out`: an array of num_ranks pointers,
+ * written only on success.
+ *
+ * Collective: no. Blocks the host: no. Capture: not allowed. Threads: exclusive use of all `comms`.
+ *
+ * Returns: as deep_ep_buffer_create; DEEP_EP_INVALID_ARGUMENT when the comms do not form one local group.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_create_local(deep_ep_comm_t *const *comms,
+                                             const deep_ep_buffer_config_t *config,
+                                             const int32_t *expert_rank,
+                                             deep_ep_buffer_t **out);
+
+/**
+ * Waits until every rank has called it: an operation of its own that moves no rows.
+ *
+ * `stream`: ignored by the host backend.
+ *
+ * Collective: yes. Blocks the host: until all ranks have come (host backend); no (CUDA). Capture: allowed. Threads:
+ * exclusive use of the buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the
+ * same status until deep_ep_buffer_reset; DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE. Operations in flight do not
+ * stand in its way.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_barrier(deep_ep_buffer_t *buffer,
+                                        deep_ep_stream_t stream);
+
+/**
+ * Reads the oldest thing the buffer has to report. A report that poisoned the buffer (timeout, mismatch, abort) stays
+ * until reset. Of bad expert ids (DEEP_EP_INVALID_EXPERT_ID) and overflows (DEEP_EP_CAPACITY_EXCEEDED) the first since
+ * the last read is kept, and it is cleared by this call.
+ *
+ * `out`: status DEEP_EP_SUCCESS when there is nothing. `missing`: null, or room for `missing_count` numbers: the ranks
+ * that were missing, ascending, then -1.
+ *
+ * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer.
+ *
+ * Returns: DEEP_EP_SUCCESS when the report was read, whatever it says; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_report(const deep_ep_buffer_t *buffer,
+                                       deep_ep_report_t *out,
+                                       int32_t *missing,
+                                       size_t missing_count);
+
+/**
+ * Changes the deadline of every later operation's waits, the first one's too, also of captured graphs.
+ *
+ * `timeout_ms`: 1 or more.
+ *
+ * Collective: no; ranks may differ. Blocks the host: no. Capture: allowed. Threads: beside any other call on the
+ * buffer; a wait already running keeps its deadline.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_set_timeout(const deep_ep_buffer_t *buffer,
+                                            uint32_t timeout_ms);
+
+/**
+ * Ends a failure: the surviving ranks agree on who is alive and on the next epoch. Routings of handles are void,
+ * windows are free, numbers of epochs go on. Also legal on a healthy buffer.
+ *
+ * `alive`: null for all ranks, or [num_ranks] nonzero for the ranks that go on, the caller's own included, equal on all
+ * of them. Ranks left out stay out; rows for their experts are dropped as if the id were -1.
+ *
+ * Collective: yes, over the ranks that are alive, in the same order as the comm's creates and other resets.
+ * Blocks the host: until they have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of the
+ * buffer, its handles and the comm.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming who did not come, DEEP_EP_CONFIG_MISMATCH when the masks differ: all
+ * ranks may repeat the reset, and until it succeeds the buffer may be unusable; DEEP_EP_OUT_OF_MEMORY likewise;
+ * DEEP_EP_ABORTED after an abort: destroy and create anew; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_reset(deep_ep_buffer_t *buffer,
+                                      const uint8_t *alive);
+
+/**
+ * Gives the buffer's memory back. Never waits for peers. Handles of the buffer become unusable and are still to be
+ * destroyed.
+ *
+ * `buffer`: null is allowed and does nothing. Invalid after the call.
+ *
+ * Collective: no. Blocks the host: no (host backend). Capture: not allowed. Threads: exclusive use of the buffer and
+ * its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing
+ * was destroyed.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_buffer_destroy(deep_ep_buffer_t *buffer);
+
+/**
+ * Makes a handle, with memory for the largest routing of its buffer. No pointer of a caller is kept in it after a call.
+ *
+ * `out`: written only on success; give it back with deep_ep_handle_destroy.
+ *
+ * Collective: no. Blocks the host: no. Capture: not allowed. Threads: exclusive use of the buffer.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_OUT_OF_MEMORY; DEEP_EP_INVALID_STATE.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_create(deep_ep_buffer_t *buffer,
+                                       deep_ep_handle_t **out);
+
+/**
+ * Sends each token's row to the ranks that own its experts, and receives the rows sent here: a send and a receive in
+ * one call, one epoch.
+ *
+ * `input`: what is sent; its pointers are free again when the call returns (host) or when the stream has passed it
+ * (CUDA). `output`: filled in; caller memory stays the caller's, library memory holds until the handle's combine or
+ * release. Rows: BF16, FP16, FP32, FP8_E4M3 with scales, OPAQUE; hidden * element size a multiple of 16.
+ *
+ * Collective: yes, with the same hidden, types and in-place choice on all ranks. Blocks the host: until every rank has
+ * sent (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS, also when ids were bad or rows overflowed: deep_ep_buffer_report tells;
+ * DEEP_EP_INVALID_ARGUMENT or DEEP_EP_CAPACITY_EXCEEDED before any peer is signalled, the call may be repeated;
+ * DEEP_EP_INVALID_EXPERT_ID likewise with DEEP_EP_BUFFER_REFUSE_BAD_IDS; DEEP_EP_BUSY when the handle has rows in use
+ * or no window is free; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the same
+ * status until reset; DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE; DEEP_EP_UNSUPPORTED.
+ *
+ * Positions are prefix sums of counts that all ranks exchange: no atomics, no sorting, the same order every time.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_dispatch(deep_ep_handle_t *handle,
+                                         const deep_ep_dispatch_in_t *input,
+                                         deep_ep_dispatch_out_t *output,
+                                         deep_ep_stream_t stream);
+
+/**
+ * The first half of a dispatch: returns when the rows are on their way. Up to max_in_flight operations may be sent
+ * before one is received.
+ *
+ * `input`: as for deep_ep_handle_dispatch; no pointer of it is kept.
+ *
+ * Collective: yes. Blocks the host: packed layouts until all ranks' counts are in, slotted layouts not (host backend);
+ * no (CUDA). Capture: allowed together with its receive. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: as deep_ep_handle_dispatch.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_dispatch_send(deep_ep_handle_t *handle,
+                                              const deep_ep_dispatch_in_t *input,
+                                              deep_ep_stream_t stream);
+
+/**
+ * The second half of a dispatch: waits for the rows and hands them out.
+ *
+ * `output`: as for deep_ep_handle_dispatch.
+ *
+ * Collective: yes. Blocks the host: until every rank has sent (host backend); no (CUDA). Capture: allowed together
+ * with its send. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: as deep_ep_handle_dispatch; DEEP_EP_INVALID_STATE without a send; DEEP_EP_BUSY when rows are wanted in place
+ * and no area is free, then the receive may be repeated.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_dispatch_recv(deep_ep_handle_t *handle,
+                                              deep_ep_dispatch_out_t *output,
+                                              deep_ep_stream_t stream);
+
+/**
+ * Waits until the numbers of the handle's last dispatch are known to the host.
+ *
+ * `expert_counts`: null, or [local experts] rows present for each. `rows`: null, or one number: rows present in all, and
+ * for PACKED_BY_EXPERT the end of the last expert's rows. `timeout_ms`: 0 for the buffer's.
+ *
+ * Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
+ * buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_INVALID_ARGUMENT.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_wait_counts(deep_ep_handle_t *handle,
+                                            int64_t *expert_counts,
+                                            int64_t *rows,
+                                            uint32_t timeout_ms);
+
+/**
+ * Says where the rows of the handle's next combine may be written in place, and reserves that memory until then.
+ *
+ * `x`: only dtype is read: BF16, FP16 or FP32. All fields are filled in, for rows of the dispatch's hidden in the
+ * arrangement of the received ones. `stream`: where a barrier is enqueued if the memory may still be read.
+ *
+ * Collective: yes, on every rank or on none, at the same place in the order of calls. Blocks the host: if a barrier is
+ * needed (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the handle's dispatch was received; DEEP_EP_BUSY when no
+ * window is free; DEEP_EP_TIMEOUT and what else a barrier may return.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_combine_input(deep_ep_handle_t *handle,
+                                              deep_ep_rows_t *x,
+                                              deep_ep_stream_t stream);
+
+/**
+ * Says that the received rows are no longer read, without a combine.
+ *
+ * Collective: yes, at the same place in the order of calls. Blocks the host: no. Capture: allowed. Threads: exclusive
+ * use of the buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS, also when nothing was open; DEEP_EP_INVALID_STATE between a send and its receive.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_release(deep_ep_handle_t *handle,
+                                        deep_ep_stream_t stream);
+
+/**
+ * Brings the expert outputs back to the tokens' ranks and sums them in a fixed order in FP32. May be called any number
+ * of times after a dispatch; the first ends the reads of its rows.
+ *
+ * `input`: rows in the arrangement of the dispatch. `output`: where the sums go; both are the caller's.
+ *
+ * Collective: yes, with the same hidden, type and mode on all ranks. Blocks the host: until every rank has sent (host
+ * backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT, DEEP_EP_CAPACITY_EXCEEDED or DEEP_EP_UNSUPPORTED before any peer
+ * is signalled, the call may be repeated; DEEP_EP_INVALID_STATE before a dispatch, or in place without its
+ * deep_ep_handle_combine_input; DEEP_EP_BUSY; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the
+ * buffer returns the same status until reset; DEEP_EP_CONCURRENT_USE.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_combine(deep_ep_handle_t *handle,
+                                        const deep_ep_combine_in_t *input,
+                                        const deep_ep_combine_out_t *output,
+                                        deep_ep_stream_t stream);
+
+/**
+ * The first half of a combine: returns when the rows are on their way.
+ *
+ * `input`: as for deep_ep_handle_combine; no pointer of it is kept.
+ *
+ * Collective: yes. Blocks the host: only for an entry barrier (host backend); no (CUDA). Capture: allowed together with
+ * its receive. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: as deep_ep_handle_combine.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_combine_send(deep_ep_handle_t *handle,
+                                             const deep_ep_combine_in_t *input,
+                                             deep_ep_stream_t stream);
+
+/**
+ * The second half of a combine: waits for the rows and sums them.
+ *
+ * `output`: as for deep_ep_handle_combine.
+ *
+ * Collective: yes. Blocks the host: until every rank has sent (host backend); no (CUDA). Capture: allowed together with
+ * its send. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: as deep_ep_handle_combine; DEEP_EP_INVALID_STATE without a send.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_combine_recv(deep_ep_handle_t *handle,
+                                             const deep_ep_combine_out_t *output,
+                                             deep_ep_stream_t stream);
+
+/**
+ * Gives the handle back. Open rows count as released at this point, so it has its place in the order of calls on all
+ * ranks: a garbage collector must not be the one to call it.
+ *
+ * `handle`: null is allowed and does nothing. Invalid after the call.
+ *
+ * Collective: yes if rows are open or a send is unreceived, no otherwise; never waits for peers. Blocks the host: no.
+ * Capture: not allowed. Threads: exclusive use of the buffer and its handles.
+ *
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing
+ * was destroyed.
+ */
+DEEP_EP_API
+deep_ep_status_t deep_ep_handle_destroy(deep_ep_handle_t *handle);
+
+/**
  * The version of the loaded library: major * 10000 + minor * 100 + patch.
  *
  * Collective: no. Blocks the host: no. Capture: allowed. Threads: any.
@@ -1630,7 +1646,7 @@ deep_ep_status_t deep_ep_buffer_alive(const deep_ep_buffer_t *buffer,
  * DEEP_EP_BUFFER_TRACE.
  *
  * `json`: null to ask only for the size, or room for `capacity` bytes, the terminator included. `needed`: receives the
- * bytes the text takes with its terminator.
+ * bytes the text takes with its terminator; it grows while operations run.
  *
  * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer.
  *

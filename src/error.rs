@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Result of every call. 0 is success; the groups say whose turn it is: 1-19 the caller, 20-39 the
+/// Result of every call. 0 is success; the groups say where the cause lies: 1-19 the caller, 20-39 the
 /// environment, 40-59 a subsystem, 60-79 peers and time, 90-99 the library itself. Numbers never change.
 #[allow(non_camel_case_types)]
 #[repr(i32)]
@@ -164,5 +164,35 @@ impl Error {
             _ => Status::DEEP_EP_SYSTEM,
         };
         Self::new(status, format_args!("{what}: {reason}"))
+    }
+}
+
+/// "rank 3", "ranks 1, 2 and 5"; a long list is cut.
+pub fn rank_list(ranks: &[u32]) -> String {
+    const SHOWN: usize = 16;
+    match ranks {
+        [] => "no rank".to_owned(),
+        [one] => format!("rank {one}"),
+        [first @ .., last] if ranks.len() <= SHOWN => {
+            let first: Vec<String> = first.iter().map(u32::to_string).collect();
+            format!("ranks {} and {last}", first.join(", "))
+        }
+        _ => {
+            let first: Vec<String> = ranks[..SHOWN].iter().map(u32::to_string).collect();
+            format!("ranks {} and {} more", first.join(", "), ranks.len() - SHOWN)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_as_sentences() {
+        assert_eq!(rank_list(&[3]), "rank 3");
+        assert_eq!(rank_list(&[1, 2, 5]), "ranks 1, 2 and 5");
+        let many: Vec<u32> = (0..20).collect();
+        assert_eq!(rank_list(&many), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 4 more");
     }
 }

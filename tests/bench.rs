@@ -53,3 +53,13 @@ fn everything_but_speed_is_as_promised() {
     assert!(text.starts_with("# Title\n\n## Host backend\n") && text.ends_with("\n## Other\n\nkept\n"));
     assert!(text.contains("| packed dispatch, R=2 |") && !text.contains("\nold\n"), "{text}");
 }
+
+#[test]
+fn a_system_call_on_the_data_path_is_noticed() {
+    use std::os::unix::process::ExitStatusExt;
+    let program = program();
+    let watched = ["--role", "quiet", "--pairs", "10"];
+    run(&program, &watched);
+    let status = Command::new(&program).args(watched).arg("--plant").status().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+}

@@ -156,10 +156,26 @@ public:
         return local(config);
     }
 
+    [[nodiscard]] std::int32_t rank() const { return info().rank; }
+    [[nodiscard]] std::int32_t num_ranks() const { return info().num_ranks; }
+    /// The backend it works with: never DEEP_EP_BACKEND_AUTO.
+    [[nodiscard]] std::uint32_t backend() const { return info().backend; }
+
     /// Ends the group's work on every rank. May be called beside anything else.
     void abort(const char *reason = nullptr) const { check(deep_ep_comm_abort(get(), reason)); }
 
 private:
+    struct Info {
+        std::int32_t rank, num_ranks;
+        std::uint32_t backend;
+    };
+
+    [[nodiscard]] Info info() const {
+        Info info = {};
+        check(deep_ep_comm_info(get(), &info.rank, &info.num_ranks, &info.backend));
+        return info;
+    }
+
     static deep_ep_comm_t *join(const deep_ep_comm_config_t &config) {
         deep_ep_comm_t *comm = nullptr;
         check(deep_ep_comm_create(&config, &comm));

@@ -13,6 +13,8 @@ type BufferSizes struct {
 	PinnedHost     int64 // CUDA
 	TotalSymmetric int64 // memory mapped by all ranks
 	TotalDevice    int64 // what creating the buffer allocates
+	Slabs          int64 // slabs of received rows: one (packed), or one per rank or local expert
+	SlabRows       int64 // rows the library's own memory holds in each
 }
 
 // BufferSize computes what a buffer would take on this rank, without allocating.
@@ -38,5 +40,7 @@ func (c *Comm) BufferSize(config BufferConfig) (BufferSizes, error) {
 		PinnedHost:     int64(out.pinned_host),
 		TotalSymmetric: int64(out.total_symmetric),
 		TotalDevice:    int64(out.total_device),
+		Slabs:          int64(out.slabs),
+		SlabRows:       int64(out.slab_rows),
 	}, nil
 }

@@ -12,6 +12,13 @@
 // The package is built against an installed libdeepep, found by pkg-config:
 //
 //	PKG_CONFIG_PATH=PREFIX/lib/pkgconfig go build
+//	LD_LIBRARY_PATH=PREFIX/lib ./program
+//
+// The variables are for a PREFIX that the system does not search. The module cannot be fetched by its name, so a
+// program's go.mod names the folder:
+//
+//	require deepep v0.0.0
+//	replace deepep => /path/to/libdeepep/bindings/go
 //
 // With the build tag deepep_intree nothing is looked up, and CGO_CFLAGS and CGO_LDFLAGS say where things are; the
 // script test.sh beside this file does that for a source tree.

@@ -21,7 +21,7 @@ type Rows struct {
 
 	DType  DType
 	Hidden int // elements per row; outputs of a dispatch and combine inputs may leave 0
-	Rows   int // how many rows fit: in all (packed layouts and inputs), per slab (slotted layouts)
+	Rows   int // how many rows fit: in slotted layouts per slab (outputs of a dispatch, inputs of a combine), else in all
 
 	RowStride  int // bytes from one row to the next; 0: no gap
 	SlotStride int // bytes from one slab to the next; 0: no gap

@@ -11,6 +11,8 @@ pub struct Machine {
     pub memory_gib: u64,
     /// Processes that wanted to run, on average over the last minute before the measurement.
     pub load: String,
+    /// The priority it ran with: negative goes before others.
+    pub nice: i32,
     pub date: String,
     pub version: String,
 }
@@ -35,6 +37,8 @@ impl Machine {
             kernel: text("/proc/sys/kernel/osrelease"),
             memory_gib: kib >> 20,
             load: text("/proc/loadavg").split(' ').next().unwrap_or_default().into(),
+            // SAFETY: a query without memory effects.
+            nice: unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) },
             date: today(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
@@ -42,8 +46,8 @@ impl Machine {
 
     pub fn line(&self) -> String {
         format!(
-            "{}, {} cores, {} GiB, Linux {}, load {} at the start, {}, version {}",
-            self.cpu, self.cores, self.memory_gib, self.kernel, self.load, self.date, self.version
+            "{}, {} cores, {} GiB, Linux {}, load {} from others at the start, nice {}, {}, version {}",
+            self.cpu, self.cores, self.memory_gib, self.kernel, self.load, self.nice, self.date, self.version
         )
     }
 }

@@ -49,13 +49,16 @@ struct Options {
     id: String,
     #[arg(long, hide = true, default_value_t = 0)]
     pairs: usize,
+    /// Make a system call where none may be, for the test of the watch.
+    #[arg(long, hide = true)]
+    plant: bool,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match options.role.as_deref() {
         Some(latency::ROLE) => latency::peer(&options.id, options.pairs),
-        Some(quiet::ROLE) => quiet::watched(options.pairs),
+        Some(quiet::ROLE) => quiet::watched(options.pairs, options.plant),
         Some(role) => Err(format!("no role is called {role}")),
         None => run(&options),
     };

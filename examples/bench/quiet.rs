@@ -54,8 +54,8 @@ fn case(pairs: usize, name: &str, line: &str) -> Outcome<Case> {
     })
 }
 
-/// Measures, and leaves the process with the numbers on standard output.
-pub fn watched(pairs: usize) -> Outcome<()> {
+/// Measures, and leaves the process with the numbers on standard output. `plant`: with a system call of its own.
+pub fn watched(pairs: usize, plant: bool) -> Outcome<()> {
     let mut results = Vec::with_capacity(LAYOUTS.len());
     let mut groups = Vec::new();
     for (layout, _) in LAYOUTS {
@@ -69,6 +69,9 @@ pub fn watched(pairs: usize) -> Outcome<()> {
         groups.push((ranks, buffers, comms, vec![1.0; pairs]));
     }
     forbid_system_calls()?;
+    if plant {
+        std::thread::yield_now();
+    }
     for (ranks, _, _, us) in &mut groups {
         let allocations = alloc::calls();
         for sample in us.iter_mut() {

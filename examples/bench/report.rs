@@ -88,7 +88,8 @@ fn section(machine: &Machine, cases: &[Case]) -> String {
 
 /// Puts the results into a file in place of those that are there, or behind all else.
 pub fn into_markdown(file: &Path, machine: &Machine, cases: &[Case]) -> Outcome<()> {
-    let old = std::fs::read_to_string(file).unwrap_or_else(|_| "# Benchmarks\n".into());
+    let old = std::fs::read_to_string(file).ok().filter(|text| !text.trim().is_empty());
+    let old = old.unwrap_or_else(|| "# Benchmarks\n".into());
     let start = old.find(HEADING).unwrap_or(old.len());
     let rest = old[start..].get(HEADING.len()..).unwrap_or_default();
     let end = rest.find("\n## ").map_or("", |at| &rest[at..]);

@@ -13,19 +13,25 @@
 //! ranks that failed alike are in step again; so is a rank that came too late, once it has made the call it
 //! missed (which fails, or succeeds on it alone if its peers made no call since).
 //!
+//! **Procedures** of several all-gathers begin with [`Group::begin`], which goes on to the next round number. A rank
+//! that came too late may find the first all-gather complete and fail in the second, while its peers failed in the
+//! first; all of them are in step again when they repeat the procedure.
+//!
 //! **Subsets.** Ranks that are not alive are neither awaited nor read, and make no call. A rank left out of one
 //! call is thus out of step and can never be alive again in this group.
 
 use super::control::{Control, Look, Publication, CHUNK};
 use super::group::{Alive, Group, Sequence};
-use super::rank_list;
 use super::wire::{self, Reader};
-use crate::error::{Error, Result, Status};
+use crate::error::{rank_list, Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use std::time::{Duration, Instant};
 
 /// The most that one rank can contribute: a bound on what a confused peer can make this rank allocate.
 pub const MAX_GATHER_BYTES: usize = 1 << 30;
+
+/// Call numbers of one procedure: more than any makes all-gathers.
+const PROCEDURE: u64 = 64;
 
 /// What has come from one peer in this call.
 #[derive(Default)]
@@ -35,6 +41,12 @@ struct Incoming {
 }
 
 impl Group {
+    /// Begins a procedure of several all-gathers that is repeated as a whole when one of them fails.
+    pub fn begin(&self) {
+        let mut sequence = self.sequence();
+        sequence.call = (sequence.call / PROCEDURE + 1) * PROCEDURE;
+    }
+
     /// Every alive rank passes `mine`, of any size; the result has one entry per rank, empty for ranks that
     /// are not alive. `alive` (null: all) must be equal on the ranks it names, this one among them.
     ///
@@ -156,7 +168,11 @@ impl Group {
             }
             if !backoff.pause() {
                 let missing: Vec<u32> = pending.iter().map(|peer| *peer as u32).collect();
-                let text = format!("{} of {} did not come in time", rank_list(&missing), self.num_ranks());
+                let text = format!(
+                    "{} of {} did not come before the deadline",
+                    rank_list(&missing),
+                    self.num_ranks()
+                );
                 return Err(Error::about(Status::DEEP_EP_TIMEOUT, missing, text));
             }
         }

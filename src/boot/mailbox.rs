@@ -1,10 +1,9 @@
 //! Handing descriptors to every peer: one datagram socket per rank, no connections.
 
 use super::mac::{self, Key, Tag};
-use super::rank_list;
 use super::sock::{self, SockAddr};
 use super::wire::{self, Reader};
-use crate::error::{Error, Result, Status};
+use crate::error::{rank_list, Error, Result, Status};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -28,23 +28,6 @@ pub use id::{UniqueId, UNIQUE_ID_BYTES};
 
 use host::Host;
 
-/// "rank 3", "ranks 1, 2 and 5"; a long list is cut.
-pub fn rank_list(ranks: &[u32]) -> String {
-    const SHOWN: usize = 16;
-    match ranks {
-        [] => "no rank".to_owned(),
-        [one] => format!("rank {one}"),
-        [first @ .., last] if ranks.len() <= SHOWN => {
-            let first: Vec<String> = first.iter().map(u32::to_string).collect();
-            format!("ranks {} and {last}", first.join(", "))
-        }
-        _ => {
-            let first: Vec<String> = ranks[..SHOWN].iter().map(u32::to_string).collect();
-            format!("ranks {} and {} more", first.join(", "), ranks.len() - SHOWN)
-        }
-    }
-}
-
 /// The longest start of `text` that has at most `bytes` bytes and ends between characters.
 fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -54,14 +37,6 @@ fn cut(text: &str, bytes: usize) -> &str {
 #[cfg(test)]
 mod text_tests {
     use super::*;
-
-    #[test]
-    fn lists_read_as_sentences() {
-        assert_eq!(rank_list(&[3]), "rank 3");
-        assert_eq!(rank_list(&[1, 2, 5]), "ranks 1, 2 and 5");
-        let many: Vec<u32> = (0..20).collect();
-        assert_eq!(rank_list(&many), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 4 more");
-    }
 
     #[test]
     fn text_is_cut_between_characters() {

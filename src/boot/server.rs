@@ -1,10 +1,10 @@
 //! Rank 0's side of the rendezvous: one thread, one poll loop, nobody can hold it up.
 
 use super::id::{Address, UniqueId};
+use super::mac;
 use super::sock::{self, Conn, SockAddr};
 use super::wire::{self, Hello, Purpose, Seal, Table};
-use super::{mac, rank_list};
-use crate::error::{Error, Result, Status};
+use crate::error::{rank_list, Error, Result, Status};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::{Duration, Instant};

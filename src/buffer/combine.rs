@@ -1,6 +1,6 @@
 //! Combine: check, choose a window, give rows back; wait, sum.
 
-use super::handle::{Arrived, Combined, Dispatched, Handle, Progress};
+use super::handle::{Arrived, CombineInput, Combined, Dispatched, Handle, Progress};
 use super::state::{Entered, Kind, Op};
 use crate::backend::host::{CombineSource, CombineSums, Routing, Stream, Wanted};
 use crate::driver::StreamPointer;
@@ -60,7 +60,9 @@ impl Entered<'_> {
     fn ready_to_combine(&mut self, request: &CombineRequest, progress: &Progress) -> Result<Ready> {
         let (arrived, dispatch) = received_dispatch(progress)?;
         let config = self.buffer.config.clone();
-        let reserved = progress.input.filter(|input| request.x.data == 0 || request.x.data == input.address);
+        // A rank without rows may pass null whatever the others pass, so its pointer says nothing.
+        let written = |input: &CombineInput| [0, input.address].contains(&request.x.data) && arrived.rows > 0;
+        let reserved = progress.input.filter(written);
         let mut request = *request;
         if let Some(input) = reserved {
             if request.x.dtype.is_some_and(|dtype| dtype != input.dtype) {
@@ -74,6 +76,8 @@ impl Entered<'_> {
             return Err(Error::invalid_state(
                 "x.data is null, but no combine_input of this handle is open; every combine in place needs its own",
             ));
+        } else if arrived.rows == 0 {
+            request.x.dtype = request.x.dtype.or(progress.input.map(|input| input.dtype));
         }
         let plan = plan_combine(&request, &config, dispatch.shape.hidden, arrived.rows, arrived.slab_rows)?;
         if reserved.is_some() && plan.shape.hidden != dispatch.shape.hidden {
@@ -88,7 +92,8 @@ impl Entered<'_> {
         self.may_send()?;
         let (epoch, newest) = (self.state.epochs.next(), self.state.epochs.newest_received());
         let at_send = |ends| guard_at_send(config.sync, false, ends, newest, epoch);
-        let (window, guard) = match reserved {
+        // The window that is held for this combine, also when the rows come from elsewhere: all ranks take the same.
+        let (window, guard) = match progress.input {
             // The guard of a window that the caller has written already was at combine_input.
             Some(input) if self.state.host.pulls_from_caller() => (input.window, Guard::Nothing),
             Some(input) => (input.window, at_send(self.state.combine.windows.ends(input.window))),
@@ -114,9 +119,7 @@ impl Entered<'_> {
             return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
         }
         self.state.combine.begin(window, progress.number);
-        if in_place {
-            progress.input = None;
-        }
+        progress.input = None;
         let source = CombineSource {
             plan: &plan,
             window,
@@ -206,7 +209,7 @@ fn received_dispatch(progress: &Progress) -> Result<(Arrived, Dispatched)> {
     match (progress.arrived, progress.dispatch) {
         (Some(arrived), Some(dispatch)) => Ok((arrived, dispatch)),
         _ => Err(Error::invalid_state(
-            "no dispatch of this handle has been received; there is nothing to combine",
+            "no dispatch of this handle has been received; call dispatch, or dispatch_recv after a dispatch_send",
         )),
     }
 }

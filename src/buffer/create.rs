@@ -57,6 +57,7 @@ impl Buffer {
     pub fn create(comm: &Arc<Comm>, config: Config) -> Result<Arc<Buffer>> {
         let timeout = Duration::from_millis(config.first_timeout_ms.into());
         let group = &comm.group;
+        group.begin();
         agree_on_config(comm, &config, timeout)?;
         if let Some(site) = &comm.site {
             return create_on_device(comm, site, config);

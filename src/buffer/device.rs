@@ -346,7 +346,7 @@ impl Entered<'_> {
         };
         let (config, me) = (&self.buffer.config, self.state.host.me);
         let timeout = match timeout_ms {
-            0 => self.buffer.first_timeout(),
+            0 => self.buffer.operation_timeout(),
             given => Duration::from_millis(given.into()),
         };
         let mut backoff = Backoff::new(deadline_after(timeout));
@@ -373,11 +373,5 @@ impl Entered<'_> {
                 ));
             }
         }
-    }
-
-    /// Gives a handle's device memory back, when no kernel uses it any more.
-    pub fn give_back(&mut self, memory: Box<HandleMemory>) {
-        self.state.note_range(memory.own_range(), false);
-        self.state.unused.push(memory);
     }
 }

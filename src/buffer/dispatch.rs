@@ -139,6 +139,10 @@ impl Entered<'_> {
         progress.fresh = true;
         progress.arrived = None;
         self.state.dispatch.begin(window, progress.number);
+        if let Some(input) = progress.input.take() {
+            // It was for rows of the dispatch before.
+            self.state.combine.windows.let_go(input.window);
+        }
         self.buffer.statistics.count_dispatch();
         if let Some(bad) = bad {
             self.buffer.failures.note(self.bad_id(op, bad));
@@ -304,11 +308,8 @@ fn refuse_bad_ids(request: &DispatchRequest, tokens: usize, topk: usize, num_exp
 fn bad_text(bad: &BadId, num_experts: usize) -> String {
     let BadId { row, value, repeated } = bad;
     if *repeated {
-        format!("topk_idx row {row} has expert {value} more than once; the repetition counts as -1")
+        format!("topk_idx row {row} has expert {value} more than once")
     } else {
-        format!(
-            "topk_idx row {row} has value {value}, which is neither -1 nor in 0 .. {}; it counts as -1",
-            num_experts - 1
-        )
+        format!("topk_idx row {row} has value {value}, which is neither -1 nor in 0 .. {}", num_experts - 1)
     }
 }

@@ -102,10 +102,14 @@ impl Handle {
         match entered.state.device.clone() {
             None => progress.routing = Some(entered.state.new_routing()),
             Some(device) => {
-                let unused = entered.state.unused.pop();
-                let memory = unused.map_or_else(|| HandleMemory::new(&device).map(Box::new), Ok)?;
-                entered.state.note_range(memory.own_range(), true);
-                progress.memory = Some(memory);
+                progress.memory = match entered.state.unused.pop() {
+                    Some(memory) => Some(memory),
+                    None => {
+                        let memory = Box::new(HandleMemory::new(&device)?);
+                        entered.state.own_more(memory.own_range());
+                        Some(memory)
+                    }
+                };
             }
         }
         progress.number = entered.state.new_handle();
@@ -168,7 +172,7 @@ impl Handle {
         let (mut entered, progress) = self.operate()?;
         let (Some(arrived), Some(dispatch)) = (progress.arrived, progress.dispatch) else {
             return Err(Error::invalid_state(
-                "no dispatch of this handle has been received; there is nothing to combine",
+                "no dispatch of this handle has been received; call dispatch, or dispatch_recv after a dispatch_send",
             ));
         };
         if progress.combine.is_some() {
@@ -224,7 +228,7 @@ impl Handle {
             entered.state.keep_routing(routing);
         }
         if let Some(memory) = progress.memory.take() {
-            entered.give_back(memory);
+            entered.state.unused.push(memory);
         }
         Ok(())
     }

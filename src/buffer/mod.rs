@@ -25,4 +25,4 @@ pub use comm::{Backend, Comm, CommConfig, Meeting};
 pub use create::Sizes;
 pub use handle::{Counts, Handle};
 pub use state::Buffer;
-pub use statistics::{PeerTotals, Totals};
+pub use statistics::{Totals, Traffic};

@@ -28,11 +28,6 @@ impl Owned {
         self.0.extend(ranges);
         self.0.sort_unstable_by_key(|range| range.start);
     }
-
-    /// Forgets the range that begins at an address.
-    pub fn remove(&mut self, start: Address) {
-        self.0.retain(|range| range.start != start);
-    }
 }
 
 #[cfg(test)]
@@ -46,8 +41,6 @@ mod tests {
         let inside = |owned: &Owned| (0..50).filter(|&address| owned.contains(address)).count();
         assert_eq!(inside(&owned), 25);
         assert!(owned.contains(10) && owned.contains(24) && !owned.contains(25) && !owned.contains(40));
-        owned.remove(10);
-        assert_eq!(inside(&owned), 15);
         assert!(!Owned::new([]).contains(0));
     }
 }

@@ -3,6 +3,33 @@
 use super::state::{Buffer, Entered};
 use crate::backend::host::Host;
 use crate::error::{Error, Result, Status};
+use crate::plan::report::Report;
+
+#[derive(Clone, Copy)]
+struct Agreed {
+    /// The newest epoch that any survivor may have begun.
+    newest: u64,
+    /// Whether any survivor still has regions that a rank left out has mapped.
+    leave_behind: bool,
+}
+
+impl Agreed {
+    fn encode(self) -> Vec<u8> {
+        [self.newest, self.leave_behind.into()].iter().flat_map(|n| n.to_le_bytes()).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Agreed> {
+        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Some(Agreed { newest: number(0)?, leave_behind: number(8)? != 0 })
+    }
+
+    fn with(self, other: Agreed) -> Agreed {
+        Agreed {
+            newest: self.newest.max(other.newest),
+            leave_behind: self.leave_behind || other.leave_behind,
+        }
+    }
+}
 
 impl Buffer {
     /// Collective over the ranks that are alive: they agree on the mask and on one next epoch, beyond every epoch that
@@ -22,15 +49,18 @@ impl Buffer {
             });
         }
         let alive = entered.checked_mask(alive)?;
-        let newest = entered.agree_on_epoch(&alive)?;
-        if alive != entered.state.alive {
-            entered.leave_behind(&alive)?;
-        }
-        entered.state.host.clear_verdicts();
-        entered.state.restart(newest + 1);
-        entered.state.alive.clone_from(&alive);
-        // Nobody begins an operation before all have forgotten the old ones.
-        self.comm.group.all_gather(&[], Some(&alive), self.first_timeout())?;
+        self.comm.group.begin();
+        let agreed = entered.agree_on_epoch(&alive)?;
+        entered.restart(&alive, agreed).map_err(|error| {
+            // Some ranks may have begun anew and others not: only another reset brings them together.
+            self.failures.poison(Report {
+                status: error.status,
+                missing: error.ranks,
+                detail: format!("the reset was not completed: {}", error.text),
+                epoch: agreed.newest,
+                ..Report::nothing(self.comm.rank() as u32)
+            })
+        })?;
         *self.alive.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = alive;
         self.failures.clear();
         Ok(())
@@ -54,27 +84,38 @@ impl Entered<'_> {
         Ok(alive)
     }
 
-    /// The newest epoch that any survivor may have begun.
-    fn agree_on_epoch(&self, alive: &[bool]) -> Result<u64> {
+    /// What the survivors have to do, the same on all of them.
+    fn agree_on_epoch(&self, alive: &[bool]) -> Result<Agreed> {
         // An operation that failed has announced the next epoch without taking it.
-        let begun = self.state.epochs.next();
+        let mine = Agreed { newest: self.state.epochs.next(), leave_behind: alive != self.state.alive };
         let group = &self.buffer.comm.group;
         let all = group
-            .all_gather(&begun.to_le_bytes(), Some(alive), self.buffer.first_timeout())
+            .all_gather(&mine.encode(), Some(alive), self.buffer.agreement_timeout())
             .map_err(explain)?;
-        let epochs = all.iter().filter_map(|bytes| bytes[..].try_into().ok().map(u64::from_le_bytes));
-        Ok(epochs.max().unwrap_or(begun))
+        Ok(all.iter().filter_map(|bytes| Agreed::decode(bytes)).fold(mine, Agreed::with))
+    }
+
+    /// Forgets all operations, together with the other survivors.
+    fn restart(&mut self, alive: &[bool], agreed: Agreed) -> Result<()> {
+        if agreed.leave_behind {
+            self.leave_behind(alive)?;
+        }
+        self.state.host.clear_verdicts();
+        self.state.restart(agreed.newest + 1);
+        self.state.alive.copy_from_slice(alive);
+        // Nobody begins an operation before all have forgotten the old ones.
+        self.buffer.comm.group.all_gather(&[], Some(alive), self.buffer.agreement_timeout())?;
+        Ok(())
     }
 
     /// Fresh regions for the survivors.
     fn leave_behind(&mut self, alive: &[bool]) -> Result<()> {
         let group = &self.buffer.comm.group;
-        let timeout = self.buffer.first_timeout();
+        let timeout = self.buffer.agreement_timeout();
         let region = group.agree(Host::allocate(&self.buffer.config), Some(alive), timeout)?;
         let regions = group.share_region(region, Some(alive), timeout)?;
-        let old = self.state.host.own_ranges();
         self.state.host.replace_regions(regions);
-        self.state.rebuild_ranges(old);
+        self.state.own_new_region();
         Ok(())
     }
 }

@@ -201,8 +201,15 @@ impl Buffer {
         }
     }
 
-    pub(super) fn first_timeout(&self) -> Duration {
-        Duration::from_millis(self.first_timeout_ms.load(Ordering::Relaxed).into())
+    /// The longest that a wait of the next operation may last.
+    pub(super) fn operation_timeout(&self) -> Duration {
+        let limits = [&self.timeout_ms, &self.first_timeout_ms].map(|limit| limit.load(Ordering::Relaxed));
+        Duration::from_millis(limits[0].max(limits[1]).into())
+    }
+
+    /// How long agreements of all ranks may take; set_timeout is for operations.
+    pub(super) fn agreement_timeout(&self) -> Duration {
+        Duration::from_millis(self.config.first_timeout_ms.into())
     }
 
     /// Takes the buffer for one call of any kind.
@@ -269,12 +276,9 @@ impl Buffer {
 }
 
 impl State {
-    /// Memory that callers may be handed from now on, or no more.
-    pub fn note_range(&mut self, range: Range<Address>, is_ours: bool) {
-        match is_ours {
-            true => self.own.add([range]),
-            false => self.own.remove(range.start),
-        }
+    /// Takes in memory that callers may be handed.
+    pub fn own_more(&mut self, range: Range<Address>) {
+        self.own.add([range]);
     }
 
     /// Whether an address lies in library memory of this buffer.
@@ -358,16 +362,16 @@ impl State {
         }
         self.areas_taken.fill(false);
         self.exchanges = 0;
+        // Ranks may have told different numbers of reads; each epoch has at most one, so this is beyond all of them.
+        self.acks = next_epoch;
         self.settled = next_epoch - 1;
         self.generation += 1;
     }
 
-    /// What the library owns, anew after its regions were replaced.
-    pub fn rebuild_ranges(&mut self, old: [Range<Address>; 2]) {
-        for range in old {
-            self.own.remove(range.start);
-        }
-        self.own.add(self.host.own_ranges());
+    /// Takes in the region that replaced this rank's; the old one's addresses stay the library's.
+    pub fn own_new_region(&mut self) {
+        let [region, _] = self.host.own_ranges();
+        self.own.add([region]);
     }
 }
 

@@ -52,16 +52,12 @@ pub struct Totals {
     pub combines: u64,
     pub barriers: u64,
     pub entry_barriers: u64,
-    pub rows_sent: u64,
-    pub rows_received: u64,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
-    pub wait_ns_last: u64,
-    pub wait_ns_total: u64,
+    pub traffic: Traffic,
 }
 
+/// What crossed and how long this rank waited: with one peer or with all.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PeerTotals {
+pub struct Traffic {
     pub rows_sent: u64,
     pub rows_received: u64,
     pub bytes_sent: u64,
@@ -145,19 +141,21 @@ impl Buffer {
             combines: s.combines.get(),
             barriers: s.barriers.get(),
             entry_barriers: s.entry_barriers.get(),
-            rows_sent: sum(|peer| &peer.rows_sent),
-            rows_received: sum(|peer| &peer.rows_received),
-            bytes_sent: sum(|peer| &peer.bytes_sent),
-            bytes_received: sum(|peer| &peer.bytes_received),
-            wait_ns_last: s.wait_last.get(),
-            wait_ns_total: s.wait_total.get(),
+            traffic: Traffic {
+                rows_sent: sum(|peer| &peer.rows_sent),
+                rows_received: sum(|peer| &peer.rows_received),
+                bytes_sent: sum(|peer| &peer.bytes_sent),
+                bytes_received: sum(|peer| &peer.bytes_received),
+                wait_ns_last: s.wait_last.get(),
+                wait_ns_total: s.wait_total.get(),
+            },
         }
     }
 
-    pub fn peer_statistics(&self, peer: i32) -> Result<PeerTotals> {
+    pub fn peer_statistics(&self, peer: i32) -> Result<Traffic> {
         within("peer", peer.into(), 0, self.num_ranks() as i64 - 1)?;
         let peer = &self.statistics.peers[peer as usize];
-        Ok(PeerTotals {
+        Ok(Traffic {
             rows_sent: peer.rows_sent.get(),
             rows_received: peer.rows_received.get(),
             bytes_sent: peer.bytes_sent.get(),

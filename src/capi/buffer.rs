@@ -104,8 +104,8 @@ fn boxed_buffer(inner: std::sync::Arc<Buffer>) -> *mut deep_ep_buffer_t {
 /// exclusive use of the buffer and its handles.
 ///
 /// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the
-/// same status until deep_ep_buffer_reset; DEEP_EP_BUSY with max_in_flight operations unreceived;
-/// DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE.
+/// same status until deep_ep_buffer_reset; DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE. Operations in flight do not
+/// stand in its way.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_barrier(
     buffer: *mut deep_ep_buffer_t,
@@ -118,7 +118,8 @@ pub unsafe extern "C" fn deep_ep_buffer_barrier(
 }
 
 /// Reads the oldest thing the buffer has to report. A report that poisoned the buffer (timeout, mismatch, abort) stays
-/// until reset; a bad expert id or an overflow is cleared by this call.
+/// until reset. Of bad expert ids (DEEP_EP_INVALID_EXPERT_ID) and overflows (DEEP_EP_CAPACITY_EXCEEDED) the first since
+/// the last read is kept, and it is cleared by this call.
 ///
 /// `out`: status DEEP_EP_SUCCESS when there is nothing. `missing`: null, or room for `missing_count` numbers: the ranks
 /// that were missing, ascending, then -1.
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn deep_ep_buffer_report(
     })
 }
 
-/// Changes the deadline of every later wait, also of captured graphs.
+/// Changes the deadline of every later operation's waits, the first one's too, also of captured graphs.
 ///
 /// `timeout_ms`: 1 or more.
 ///
@@ -175,10 +176,12 @@ pub unsafe extern "C" fn deep_ep_buffer_set_timeout(
 /// `alive`: null for all ranks, or [num_ranks] nonzero for the ranks that go on, the caller's own included, equal on all
 /// of them. Ranks left out stay out; rows for their experts are dropped as if the id were -1.
 ///
-/// Collective: yes, over the ranks that are alive. Blocks the host: until they have come, at most first_timeout_ms.
-/// Capture: not allowed. Threads: exclusive use of the buffer and its handles.
+/// Collective: yes, over the ranks that are alive, in the same order as the comm's creates and other resets.
+/// Blocks the host: until they have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of the
+/// buffer, its handles and the comm.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming who did not come; DEEP_EP_CONFIG_MISMATCH when the masks differ;
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming who did not come, DEEP_EP_CONFIG_MISMATCH when the masks differ: all
+/// ranks may repeat the reset, and until it succeeds the buffer may be unusable; DEEP_EP_OUT_OF_MEMORY likewise;
 /// DEEP_EP_ABORTED after an abort: destroy and create anew; DEEP_EP_INVALID_ARGUMENT.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_reset(

@@ -88,7 +88,7 @@ pub unsafe extern "C" fn deep_ep_comm_create_local(
 /// Ends the group's work on every rank: waits everywhere end with DEEP_EP_ABORTED naming this rank, buffers are
 /// poisoned and cannot be reset. Only stores words, and returns at once.
 ///
-/// `reason`: null or a text, cut at 128 bytes, that the other ranks' last error shows.
+/// `reason`: null or a text, cut at 128 bytes (what is not UTF-8 is replaced), that the other ranks' last error shows.
 ///
 /// Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on any thread.
 ///
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn deep_ep_comm_abort(
 ) -> deep_ep_status_t {
     fence("deep_ep_comm_abort", || {
         // SAFETY: the caller passes a live comm and null or a terminated string.
-        let (comm, reason) = unsafe { (convert::object(comm, "comm")?, optional_text(reason, "reason")?) };
-        comm.inner.abort(reason.unwrap_or("no reason given"));
+        let (comm, reason) = unsafe { (convert::object(comm, "comm")?, convert::lossy_text(reason)) };
+        comm.inner.abort(reason.as_deref().unwrap_or("no reason given"));
         Ok(())
     })
 }

@@ -63,11 +63,13 @@ pub enum deep_ep_dtype_t {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum deep_ep_scale_dtype_t {
     DEEP_EP_SCALE_NONE = 0,
-    /// One float per block: amax / 448.
+    /// One float per block, to multiply its FP8 values by. A cast makes it amax / 448, amax being the largest finite
+    /// magnitude of the block, at least 1e-4.
     DEEP_EP_SCALE_FP32 = 1,
-    /// One float per block, rounded up to a power of two.
+    /// The same, rounded up to a power of two.
     DEEP_EP_SCALE_FP32_POW2 = 2,
-    /// Biased exponents of powers of two, four blocks in one little-endian int32.
+    /// Powers of two as exponents: a byte e means 2^(e - 127). Four blocks in one int32, the first in the lowest byte;
+    /// unused bytes are 0.
     DEEP_EP_SCALE_UE8M0_PACKED = 3,
     /// `block` bytes per row that are moved and never looked at.
     DEEP_EP_SCALE_OPAQUE = 4,

@@ -120,8 +120,8 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_recv(
 
 /// Waits until the numbers of the handle's last dispatch are known to the host.
 ///
-/// `expert_counts`: null, or [local experts] rows present for each. `rows`: null, or one number: rows present (by rank)
-/// or the end of the last expert (PACKED_BY_EXPERT). `timeout_ms`: 0 for the buffer's.
+/// `expert_counts`: null, or [local experts] rows present for each. `rows`: null, or one number: rows present in all, and
+/// for PACKED_BY_EXPERT the end of the last expert's rows. `timeout_ms`: 0 for the buffer's.
 ///
 /// Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
 /// buffer and its handles.
@@ -154,8 +154,8 @@ pub unsafe extern "C" fn deep_ep_handle_wait_counts(
 
 /// Says where the rows of the handle's next combine may be written in place, and reserves that memory until then.
 ///
-/// `x`: filled in; dtype and rows are those a combine of the dispatch's hidden has room for: dtype must be set to BF16,
-/// FP16 or FP32 before the call. `stream`: where a barrier is enqueued if the memory may still be read.
+/// `x`: only dtype is read: BF16, FP16 or FP32. All fields are filled in, for rows of the dispatch's hidden in the
+/// arrangement of the received ones. `stream`: where a barrier is enqueued if the memory may still be read.
 ///
 /// Collective: yes, on every rank or on none, at the same place in the order of calls. Blocks the host: if a barrier is
 /// needed (host backend); no (CUDA). Capture: allowed. Threads: exclusive use of the buffer and its handles.

@@ -161,7 +161,7 @@ pub unsafe extern "C" fn deep_ep_buffer_alive(
 /// DEEP_EP_BUFFER_TRACE.
 ///
 /// `json`: null to ask only for the size, or room for `capacity` bytes, the terminator included. `needed`: receives the
-/// bytes the text takes with its terminator.
+/// bytes the text takes with its terminator; it grows while operations run.
 ///
 /// Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer.
 ///

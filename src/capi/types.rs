@@ -86,11 +86,13 @@ pub struct deep_ep_buffer_config_t {
     /// PACKED_BY_EXPERT: rows after expansion and alignment; rows beyond are dropped and reported. 0: the worst
     /// case. Other layouts: 0.
     pub max_expert_rows: i64,
-    /// Largest row of a dispatch as it crosses, in bytes: a multiple of 16, at least 16.
+    /// Largest row of a dispatch as it crosses (cast to FP8: hidden bytes): a multiple of 16, at least 16.
     pub max_row_bytes: i64,
-    /// Largest scales of one row as they cross, in bytes. 0: no scales.
+    /// Largest scales of one row as they cross, in bytes: 4 for each 128 elements begun, for packed UE8M0 4 for each
+    /// 512 begun. 0: no scales.
     pub max_scale_bytes: i64,
-    /// Largest row of a combine, in bytes: a multiple of 16. 0: max_row_bytes.
+    /// Largest row of a combine, in bytes: a multiple of 16. 0: max_row_bytes, which is too small where rows cross as
+    /// FP8 and come back wider.
     pub max_combine_row_bytes: i64,
     /// Experts of the whole group, at least 1. Fewer than num_ranks leaves ranks without experts.
     pub num_experts: i32,
@@ -99,9 +101,10 @@ pub struct deep_ep_buffer_config_t {
     /// PACKED_BY_EXPERT: every expert's rows start at a multiple of this, 1 to 65536; the gap is filled with zeros.
     /// 0: 1. Other layouts: 0 or 1.
     pub expert_alignment: i32,
-    /// Windows for dispatch, at most 64. 0: max_in_flight (packed), 2 * max_in_flight (slotted).
+    /// Windows for dispatch, at most 64: dispatches in flight or open in place at a time. 0: max_in_flight (packed),
+    /// 2 * max_in_flight (slotted).
     pub dispatch_windows: i32,
-    /// Windows for combine, at most 64. 0: as above.
+    /// Windows for combine, at most 64: likewise. 0: the same rule.
     pub combine_windows: i32,
     /// Operations sent and not yet received, the newest included, at most 8. 0: 1.
     pub max_in_flight: i32,
@@ -152,10 +155,11 @@ pub struct deep_ep_buffer_sizes_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct deep_ep_rows_t {
-    /// The first row. Outputs and combine inputs: null means in place, and the library fills in all fields.
+    /// The first row. Outputs of a dispatch and inputs of a combine: null means in place; in outputs the library then
+    /// fills in all fields.
     pub data: *mut c_void,
-    /// How many rows fit at data: in all (packed layouts and inputs), per slab (slotted layouts). Outputs of a dispatch
-    /// must say it; elsewhere 0 means that the caller vouches for enough.
+    /// How many rows fit at data: in slotted layouts per slab for outputs of a dispatch and inputs of a combine, else in
+    /// all. Outputs of a dispatch must say it unless in place; elsewhere 0 means that the caller vouches for enough.
     pub rows: i64,
     /// Bytes from one row to the next. 0: rows follow each other without a gap.
     pub row_stride: i64,
@@ -223,10 +227,11 @@ pub struct deep_ep_dispatch_in_t {
     pub wire_scale_block: i32,
 }
 
-/// Where a dispatch arrives. Side outputs have a row for each row that x holds: in slotted layouts they lie in slabs of
-/// x.rows rows (in place: of sizes.slab_rows), and weights given to a combine lie in the same way. Every null pointer is filled with the address of library memory, which holds until the
-/// handle's combine or release (x, scales) or its next dispatch (all else). A pointer that the library filled in
-/// counts as null, so a struct can be reused. No field means "not wanted".
+/// Where a dispatch arrives. Side outputs have a row for each row that x holds: row i of slab s is element s * x.rows + i,
+/// also of weights given to a combine (in place the library sets x.rows, to sizes.slab_rows in slotted layouts). Every null
+/// pointer is filled with the address of library memory, which holds until the handle's combine or release (x, scales) or
+/// its next dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with the
+/// same buffer, by any handle; init it again for another buffer. No field means "not wanted".
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct deep_ep_dispatch_out_t {
@@ -244,15 +249,15 @@ pub struct deep_ep_dispatch_out_t {
     pub topk_weights: *mut f32,
     /// [rows] source rank * max_tokens + token; -1 in pads and past the end.
     pub row_source: *mut i64,
-    /// [num_ranks] rows present from each source.
+    /// [num_ranks] rows present from each source: as they crossed, not as they were expanded.
     pub rank_counts: *mut i32,
     /// [local experts] rows present for each local expert, pads not counted.
     pub expert_counts: *mut i32,
     /// PACKED_BY_EXPERT: [local experts + 1] aligned start of each expert's rows, then the end of the last.
     /// Other layouts: stays null.
     pub expert_offsets: *mut i64,
-    /// [2]: rows that were sent to this rank, and rows after expansion (by rank: the same). More than are present
-    /// on overflow.
+    /// [2]: rows that were sent to this rank, and rows after expansion, the gaps of alignment counted (by rank: the same
+    /// as the first). More than are present on overflow.
     pub true_rows: *mut i64,
     /// SLOTTED_BY_EXPERT: [local experts, num_ranks, 2] begin and count of each source's rows in a slab; an empty
     /// source begins where the one before it ends.

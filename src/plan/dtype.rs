@@ -30,7 +30,7 @@ impl Dtype {
             4 => Dtype::Fp8,
             5 => Dtype::Opaque,
             _ => {
-                return Err(Error::unsupported(format_args!(
+                return Err(Error::invalid_argument(format_args!(
                 "{field} is {number}, which is no type of rows: BF16 1, FP16 2, FP32 3, FP8_E4M3 4, OPAQUE 5"
             )))
             }
@@ -72,7 +72,7 @@ impl IdType {
         match number {
             6 => Ok(IdType::Int32),
             7 => Ok(IdType::Int64),
-            _ => Err(Error::unsupported(format_args!(
+            _ => Err(Error::invalid_argument(format_args!(
                 "{field} is {number}, which is no type of expert ids: INT32 6, INT64 7"
             ))),
         }
@@ -103,7 +103,7 @@ impl ScaleKind {
             3 => ScaleKind::Ue8m0Packed,
             4 => ScaleKind::Opaque,
             _ => {
-                return Err(Error::unsupported(format_args!(
+                return Err(Error::invalid_argument(format_args!(
                     "{field} is {number}, which is no type of scales: NONE 0, FP32 1, FP32_POW2 2, UE8M0_PACKED 3, \
                      OPAQUE 4"
                 )))

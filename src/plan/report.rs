@@ -48,9 +48,3 @@ impl Report {
         format!("rank {}, {operation} {}: {}", self.rank, self.epoch, self.detail)
     }
 }
-
-/// "rank 2" or "ranks 1, 4".
-pub fn list(ranks: &[u32]) -> String {
-    let numbers: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, numbers.join(", "))
-}

@@ -43,6 +43,29 @@ static void value(const char *name, long long number)
 #define FIELD(type, name) field(#name, offsetof(type, name), sizeof(((type *)0)->name))
 #define VALUE(name) value(#name, (long long)(name))
 
+static void unique_id(void)
+{
+    BEGIN(deep_ep_unique_id_t);
+    FIELD(deep_ep_unique_id_t, bytes);
+    end();
+}
+
+static void comm_config(void)
+{
+    BEGIN(deep_ep_comm_config_t);
+    FIELD(deep_ep_comm_config_t, struct_size);
+    FIELD(deep_ep_comm_config_t, rank);
+    FIELD(deep_ep_comm_config_t, num_ranks);
+    FIELD(deep_ep_comm_config_t, backend);
+    FIELD(deep_ep_comm_config_t, device);
+    FIELD(deep_ep_comm_config_t, unique_id);
+    FIELD(deep_ep_comm_config_t, allgather);
+    FIELD(deep_ep_comm_config_t, allgather_context);
+    FIELD(deep_ep_comm_config_t, timeout_ms);
+    FIELD(deep_ep_comm_config_t, reserved);
+    end();
+}
+
 static void buffer_config(void)
 {
     BEGIN(deep_ep_buffer_config_t);
@@ -82,49 +105,8 @@ static void buffer_sizes(void)
     FIELD(deep_ep_buffer_sizes_t, pinned_host);
     FIELD(deep_ep_buffer_sizes_t, total_symmetric);
     FIELD(deep_ep_buffer_sizes_t, total_device);
-    end();
-}
-
-static void report(void)
-{
-    BEGIN(deep_ep_report_t);
-    FIELD(deep_ep_report_t, struct_size);
-    FIELD(deep_ep_report_t, status);
-    FIELD(deep_ep_report_t, operation);
-    FIELD(deep_ep_report_t, phase);
-    FIELD(deep_ep_report_t, rank);
-    FIELD(deep_ep_report_t, num_missing);
-    FIELD(deep_ep_report_t, first_missing);
-    FIELD(deep_ep_report_t, epoch);
-    FIELD(deep_ep_report_t, expected);
-    FIELD(deep_ep_report_t, seen);
-    FIELD(deep_ep_report_t, row);
-    FIELD(deep_ep_report_t, value);
-    FIELD(deep_ep_report_t, waited_ms);
-    FIELD(deep_ep_report_t, reserved);
-    end();
-}
-
-static void unique_id(void)
-{
-    BEGIN(deep_ep_unique_id_t);
-    FIELD(deep_ep_unique_id_t, bytes);
-    end();
-}
-
-static void comm_config(void)
-{
-    BEGIN(deep_ep_comm_config_t);
-    FIELD(deep_ep_comm_config_t, struct_size);
-    FIELD(deep_ep_comm_config_t, rank);
-    FIELD(deep_ep_comm_config_t, num_ranks);
-    FIELD(deep_ep_comm_config_t, backend);
-    FIELD(deep_ep_comm_config_t, device);
-    FIELD(deep_ep_comm_config_t, unique_id);
-    FIELD(deep_ep_comm_config_t, allgather);
-    FIELD(deep_ep_comm_config_t, allgather_context);
-    FIELD(deep_ep_comm_config_t, timeout_ms);
-    FIELD(deep_ep_comm_config_t, reserved);
+    FIELD(deep_ep_buffer_sizes_t, slabs);
+    FIELD(deep_ep_buffer_sizes_t, slab_rows);
     end();
 }
 
@@ -210,6 +192,26 @@ static void combine_out(void)
     FIELD(deep_ep_combine_out_t, x);
     FIELD(deep_ep_combine_out_t, bias);
     FIELD(deep_ep_combine_out_t, carried_weights);
+    end();
+}
+
+static void report(void)
+{
+    BEGIN(deep_ep_report_t);
+    FIELD(deep_ep_report_t, struct_size);
+    FIELD(deep_ep_report_t, status);
+    FIELD(deep_ep_report_t, operation);
+    FIELD(deep_ep_report_t, phase);
+    FIELD(deep_ep_report_t, rank);
+    FIELD(deep_ep_report_t, num_missing);
+    FIELD(deep_ep_report_t, first_missing);
+    FIELD(deep_ep_report_t, epoch);
+    FIELD(deep_ep_report_t, expected);
+    FIELD(deep_ep_report_t, seen);
+    FIELD(deep_ep_report_t, row);
+    FIELD(deep_ep_report_t, value);
+    FIELD(deep_ep_report_t, waited_ms);
+    FIELD(deep_ep_report_t, reserved);
     end();
 }
 
@@ -317,17 +319,17 @@ static void constants(void)
 int main(void)
 {
     printf("{\n  \"structs\": {");
-    buffer_config();
-    buffer_sizes();
-    report();
     unique_id();
     comm_config();
+    buffer_config();
+    buffer_sizes();
     rows();
     scales();
     dispatch_in();
     dispatch_out();
     combine_in();
     combine_out();
+    report();
     statistics();
     peer_statistics();
     printf("\n  },\n  \"constants\": {");

@@ -4,9 +4,10 @@ use crate::reference::numbers::{decode_row, BF16, FP32};
 use crate::reference::{Layout, LAYOUTS};
 use crate::support::exchange::{Exchange, Wire};
 use crate::support::payload::Payload;
+use crate::support::receive::Asked;
 use crate::support::roundtrip::{once, step};
 use crate::support::send::Style;
-use crate::support::sum::Combination;
+use crate::support::sum::{Combination, Manner};
 use crate::support::*;
 use std::ptr::{null, null_mut};
 
@@ -106,7 +107,9 @@ fn case_021_a_backward_pass_over_a_cached_routing_with_an_empty_rank() {
         let forward = Combination::identity(&exchange);
         let gradient = exchange.again(Wire::plain(FP32, 128), vec![None, None], Payload::Wild { seed: 3 });
         let backward = Combination::identity(&gradient);
-        case.world().run(|rank| {
+        let mut config = case.config();
+        config.max_row_bytes = 512;
+        World::new(2, &config).run(|rank| {
             let handle = rank.buffer.handle();
             step(rank, &handle, &exchange, &forward);
             step(rank, &handle, &gradient, &backward);
@@ -160,5 +163,30 @@ fn case_023_rows_dropped_for_lack_of_room_come_back_as_zero() {
                 assert_eq!((report.row, report.value), (room as i64, 6));
             });
         }
+    }
+}
+
+#[test]
+fn case_022_a_rank_without_rows_may_pass_null_beside_an_open_combine_input() {
+    for layout in LAYOUTS {
+        let case = Case::new(layout, &[2, 2], 128, 1, 2, |_, _, _| 0);
+        let exchange = case.exchange();
+        let combination = Combination::identity(&exchange);
+        let mut config = case.config();
+        (config.dispatch_windows, config.combine_windows) = (2, 2);
+        World::new(2, &config).run(|rank| {
+            let handle = rank.buffer.handle();
+            for _ in 0..4 {
+                handle.exchange(rank.rank, &exchange, Style::default(), Asked::OWN);
+                handle.combine_input(BF16);
+                let mut giving = combination.giving(rank.rank, &handle, Manner::default());
+                if rank.rank == 1 {
+                    giving.input.x.data = null_mut();
+                }
+                let summing = combination.summing(rank.rank, Manner::default());
+                ok(handle.combine_call(&giving.input, &summing.output));
+                combination.check(rank.rank, &summing);
+            }
+        });
     }
 }

@@ -15,6 +15,7 @@ mod faults;
 mod lifetime;
 mod order;
 mod rank_counts;
+mod readme;
 mod routing;
 mod scales;
 mod shapes;

@@ -133,13 +133,17 @@ fn case_079_caller_made_scales_arrive_the_same_row_major_and_column_major() {
         for scale in [SCALE_FP32, SCALE_POW2, SCALE_UE8M0] {
             let case = with_wire(layout, Wire::scaled(FP8, 2944, scale, 0));
             let exchange = case.exchange();
+            let in_place = case.exchange().limited(vec![None, None]);
             case.world().run(|rank| {
                 let handle = rank.buffer.handle();
                 for column_major in [false, true] {
-                    for in_place in [false, true] {
-                        let sides = if in_place { 0 } else { 0xFF };
-                        let asked = Asked { column_major, in_place, own_sides: sides, ..Asked::OWN };
-                        handle.exchange(rank.rank, &exchange, Style::default(), asked);
+                    for scales_column_major in [false, true] {
+                        let style = Style { scales_column_major, ..Style::default() };
+                        let asked = Asked { column_major, ..Asked::OWN };
+                        handle.exchange(rank.rank, &exchange, style, asked);
+                        ok(handle.release());
+                        let asked = Asked { column_major, ..Asked::IN_PLACE };
+                        handle.exchange(rank.rank, &in_place, style, asked);
                         ok(handle.release());
                     }
                 }

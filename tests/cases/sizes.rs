@@ -212,8 +212,25 @@ fn case_036_the_size_of_random_buffers_is_what_is_mapped_and_they_work() {
         assert_eq!(sizes.total_symmetric, sum);
         assert_eq!(sizes.total_device, sum + sizes.local_outputs);
         assert_eq!(sizes.pinned_host, 0);
-        assert_eq!(sizes.local_outputs == 0, !layout.by_expert());
+        assert!(sizes.local_outputs > 0 || !layout.by_expert());
+        let slabs = exchange_slabs(&case);
+        assert_eq!((sizes.slabs, sizes.slab_rows), slabs, "{layout:?}");
         case.run_on(&world);
-        assert!(matches!(layout, Layout::PackedByRank | Layout::SlottedByRank) || sizes.local_outputs > 0);
+    }
+}
+
+/// Slabs of rank 0 and rows in each.
+fn exchange_slabs(case: &Case) -> (i64, i64) {
+    let (setup, link) = (&case.setup, case.setup.ranks * case.setup.max_tokens);
+    match setup.layout {
+        Layout::PackedByRank => (1, link as i64),
+        Layout::PackedByExpert => {
+            let most = setup.owner.iter().filter(|&&owner| owner == 0).count().min(setup.topk);
+            (1, (link * most) as i64)
+        }
+        _ => {
+            let (slabs, rows) = setup.slabs(0, None);
+            (slabs as i64, rows as i64)
+        }
     }
 }

@@ -67,7 +67,13 @@ fn comm_create_checks_its_arguments() {
         (|c| c.num_ranks = -7, &["num_ranks", "-7"]),
         (|c| c.backend = 3, &["backend", "3"]),
         (|c| c.reserved = 1, &["reserved", "1"]),
-        (|c| c.unique_id.bytes = [0; 128], &["unique_id", "allgather"]),
+        (
+            |c| {
+                c.num_ranks = 2;
+                c.unique_id.bytes = [0; 128];
+            },
+            &["unique_id", "allgather"],
+        ),
     ];
     for (change, words) in changes {
         let mut config = good;
@@ -138,6 +144,23 @@ fn comm_abort_and_destroy_take_null_as_documented() {
     ok(ffi!(deep_ep_comm_destroy(null_mut())));
     let comms = Comm::local(1);
     ok(ffi!(deep_ep_comm_abort(comms[0].0, null())));
+}
+
+#[test]
+fn comm_info_tells_rank_size_and_backend() {
+    let comms = Comm::local(3);
+    let (mut rank, mut ranks, mut backend) = (-1, -1, 99);
+    refused(
+        ffi!(deep_ep_comm_info(null(), &mut rank, &mut ranks, &mut backend)),
+        INVALID_ARGUMENT,
+        &["comm", "null"],
+    );
+    for (expected, comm) in comms.iter().enumerate() {
+        ok(ffi!(deep_ep_comm_info(comm.0, &mut rank, &mut ranks, &mut backend)));
+        assert_eq!((rank, ranks), (expected as i32, 3));
+        assert_eq!(backend, deep_ep_backend_t::DEEP_EP_BACKEND_HOST as u32);
+        ok(ffi!(deep_ep_comm_info(comm.0, null_mut(), null_mut(), null_mut())));
+    }
 }
 
 /// An all-gather over a shared table, as a caller with a transport of its own would have.

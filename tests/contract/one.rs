@@ -50,6 +50,7 @@ impl One {
     /// The buffer and the handle work.
     #[track_caller]
     pub fn works(&self) {
+        ok(self.handle.release());
         step(self.rank(), &self.handle, &self.exchange, &self.combination);
         self.rank().buffer.expect_no_report();
     }

@@ -67,21 +67,13 @@ fn a_combine_in_place_needs_its_combine_input_each_time() {
         let mut input = one.giving().input;
         input.x.data = null_mut();
         let summing = one.summing();
-        refused(
-            one.handle.combine_call(&input, &summing.output),
-            INVALID_STATE,
-            &["deep_ep_handle_combine_input"],
-        );
+        refused(one.handle.combine_call(&input, &summing.output), INVALID_STATE, &["combine_input"]);
         let giving = one.combination.giving(0, &one.handle, Manner { in_place: true, ..Manner::default() });
         let mut null = giving.input;
         null.x.data = null_mut();
         ok(one.handle.combine_call(&null, &summing.output));
         one.combination.check(0, &summing);
-        refused(
-            one.handle.combine_call(&null, &summing.output),
-            INVALID_STATE,
-            &["deep_ep_handle_combine_input"],
-        );
+        refused(one.handle.combine_call(&null, &summing.output), INVALID_STATE, &["combine_input"]);
         one.works();
     }
 }
@@ -192,7 +184,7 @@ fn a_handle_of_before_a_reset_needs_a_new_dispatch() {
         let one = One::new(layout).dispatched();
         ok(one.rank().buffer.reset(None));
         let (giving, summing) = (one.giving(), one.summing());
-        refused(one.handle.combine_call(&giving.input, &summing.output), INVALID_STATE, &["reset"]);
+        refused(one.handle.combine_call(&giving.input, &summing.output), INVALID_STATE, &["dispatch"]);
         one.works();
     }
 }

@@ -131,6 +131,7 @@ void a_group_meets_by_unique_id() {
         who.num_ranks = 2;
         who.unique_id = id;
         deepep::Comm comm(who);
+        EXPECT(comm.rank() == rank && comm.num_ranks() == 2 && comm.backend() == DEEP_EP_BACKEND_HOST);
         const std::int32_t owners[4] = {1, 0, 1, 1};
         auto config = small_config();
         config.flags = DEEP_EP_BUFFER_TRACE;

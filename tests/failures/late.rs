@@ -160,6 +160,30 @@ fn a_reset_with_a_mask_leaves_a_living_rank_out() {
     }
 }
 
+/// A struct that a dispatch filled in place still means "in place" after survivors went on in other memory.
+#[test]
+fn outputs_in_place_stay_in_place_after_a_reset_with_a_mask() {
+    for layout in LAYOUTS {
+        let case = case(layout);
+        let exchange = case.exchange();
+        case.world().run(|rank| {
+            let handle = rank.buffer.handle();
+            let sending = exchange.sending(rank.rank, Style::default());
+            let mut output = dispatch_out();
+            ok(handle.dispatch(&sending.input, &mut output));
+            let before = output.x.data;
+            ok(ffi!(deep_ep_handle_release(handle.0, std::ptr::null_mut())));
+            if rank.rank == 2 {
+                return;
+            }
+            ok(rank.buffer.reset(Some(&[1, 1, 0])));
+            ok(handle.dispatch(&sending.input, &mut output));
+            let by_rank = matches!(layout, Layout::PackedByRank | Layout::SlottedByRank);
+            assert_eq!(output.x.data != before, by_rank, "rows by rank lie in the new region");
+        });
+    }
+}
+
 #[test]
 fn a_reset_that_a_rank_does_not_come_to_names_it() {
     let case = case(Layout::PackedByRank);
@@ -251,6 +275,96 @@ fn rows_of_different_types_are_a_mismatch_and_not_garbage() {
                 assert!([OP_MISMATCH, TIMEOUT].contains(&status), "{status:?}: {}", last_error());
                 ok(rank.buffer.reset(None));
                 step(rank, &handle, &exchange, &combination);
+            });
+        }
+    }
+}
+
+/// Rank 1 comes to `call` after the others have given up, which fails on all ranks; then all call again.
+fn too_late_and_again(ranks: &[&Rank], call: impl Fn(&Rank) -> deep_ep_status_t + Sync) {
+    let meet = std::sync::Barrier::new(ranks.len());
+    std::thread::scope(|scope| {
+        for rank in ranks {
+            let (meet, call) = (&meet, &call);
+            scope.spawn(move || {
+                if rank.rank == 1 {
+                    std::thread::sleep(Duration::from_millis(800));
+                }
+                let status = call(rank);
+                assert_eq!(status, TIMEOUT, "rank {}: {}", rank.rank, last_error());
+                for _ in 0..2 {
+                    meet.wait();
+                    let status = call(rank);
+                    assert_eq!(status, SUCCESS, "rank {}: {}", rank.rank, last_error());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_reset_to_which_a_rank_came_too_late_can_be_repeated() {
+    for mask in [None, Some([1, 1, 0])] {
+        let mut case = case(Layout::SlottedByRank);
+        let mut config = case.config();
+        config.first_timeout_ms = 400;
+        let exchange = case.exchange();
+        let combination = Combination::identity(&exchange);
+        let world = World::new(3, &config);
+        world.run(|rank| step(rank, &rank.buffer.handle(), &exchange, &combination));
+        let mut ranks: Vec<_> = world.ranks.iter().collect();
+        if mask.is_some() {
+            case.setup.alive = vec![true, true, false];
+            case.tokens[2] = 0;
+            case.ids[2].clear();
+            ranks.pop();
+        }
+        too_late_and_again(&ranks, |rank| rank.buffer.reset(mask.as_ref().map(|mask| &mask[..])));
+        let exchange = case.exchange();
+        let combination = Combination::identity(&exchange);
+        world.run(|rank| {
+            if rank.rank < ranks.len() {
+                step(rank, &rank.buffer.handle(), &exchange, &combination);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_create_to_which_a_rank_came_too_late_can_be_repeated() {
+    let mut config = case(Layout::PackedByExpert).config();
+    let world = World::meet(3, &config);
+    config.first_timeout_ms = 400;
+    let ranks: Vec<_> = world.ranks.iter().collect();
+    too_late_and_again(&ranks, |rank| match Buffer::create(&rank.comm, &config, None) {
+        Ok(_) => SUCCESS,
+        Err(status) => status,
+    });
+}
+
+/// Rank 1 has ended fewer reads than the others when the reset comes; windows are then used again and again.
+#[test]
+fn ranks_that_failed_at_different_places_agree_after_a_reset_in_every_sync_mode() {
+    for layout in LAYOUTS {
+        for sync in 0..3 {
+            let case = case(layout);
+            let mut config = case.config();
+            config.sync = sync;
+            let exchange = case.exchange().limited(vec![None; 3]);
+            let combination = Combination::identity(&exchange);
+            World::new(3, &config).run(|rank| {
+                let handle = rank.buffer.handle();
+                for _ in 0..3 {
+                    handle.exchange(rank.rank, &exchange, Style::default(), Asked::IN_PLACE);
+                    if rank.rank != 1 {
+                        ok(handle.release());
+                    }
+                    ok(rank.buffer.reset(None));
+                }
+                for _ in 0..8 {
+                    handle.exchange(rank.rank, &exchange, Style::default(), Asked::IN_PLACE);
+                    handle.combine(rank.rank, &combination, Manner::default());
+                }
             });
         }
     }

@@ -119,9 +119,9 @@ fn race_library_dir() -> &'static Path {
     DIR.get_or_init(|| {
         let profile = tools::built_library().parent().unwrap().parent().unwrap().to_path_buf();
         let target = profile.parent().unwrap();
-        let triple = "x86_64-unknown-linux-gnu";
+        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(tools::root()).args(["build", "--lib", "--offline", "--target", triple]);
+        cargo.current_dir(tools::root()).args(["build", "--lib", "--offline", "--target", &triple]);
         cargo.env("CARGO_TARGET_DIR", target).env_remove("RUSTC_BOOTSTRAP");
         let rustc = Path::new(env!("CARGO")).with_file_name("rustc"); // the compiler that made what is there already
         if rustc.is_file() {

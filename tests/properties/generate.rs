@@ -228,11 +228,12 @@ impl Writer<'_> {
         }
         if self.numbers.overflow && !self.numbers.in_place && noise.chance(30) {
             let limits = (0..exchange.setup.ranks)
-                .map(|rank| exchange.capacity(rank).map(|rows| 1 + noise.below(rows.max(1))))
+                .map(|rank| {
+                    let slab = exchange.setup.slabs(rank, None).1;
+                    exchange.capacity(rank).map(|rows| 1 + noise.below(rows.min(slab).max(1)))
+                })
                 .collect();
-            if !exchange.setup.layout.slotted() {
-                exchange = exchange.limited(limits);
-            }
+            exchange = exchange.limited(limits);
         }
         self.add_step(exchange)
     }
@@ -259,6 +260,7 @@ impl Writer<'_> {
             styles.push(Style {
                 row_gap: 16 * noise.below(3),
                 scale_gap: 4 * noise.below(2),
+                scales_column_major: noise.chance(30) && exchange.wire.scale != SCALE_OPAQUE,
                 device_count: noise.chance(25) && !exchange.cached,
             });
             let mut sides = noise.next() as u16;
@@ -300,7 +302,8 @@ impl Writer<'_> {
         let noise = &mut self.noise;
         let exchange = &self.program.steps[step].exchange;
         let by_expert = exchange.setup.layout.by_expert();
-        let in_place = noise.chance(40);
+        let slotted = exchange.setup.layout.slotted();
+        let in_place = noise.chance(40) && (!slotted || exchange.limits.iter().all(Option::is_none));
         let mut dtype = [BF16, FP16, FP32][noise.below(3)];
         let mut hidden = 8 * (1 + noise.below(40));
         if in_place {
@@ -325,7 +328,6 @@ impl Writer<'_> {
             special: !overflows && noise.chance(60),
         };
         let combination = Combination::new(exchange, terms, noise.next() >> 8);
-        let slotted = exchange.setup.layout.slotted();
         let manners = (0..exchange.setup.ranks)
             .map(|_| Manner {
                 in_place,

@@ -35,7 +35,7 @@ fn numbers(layout: usize) -> impl Strategy<Value = Numbers> {
 fn check(layout: usize) {
     let mut config = Config::default();
     if std::env::var("PROPTEST_CASES").is_err() {
-        config.cases = 60;
+        config.cases = 150;
     }
     if std::env::var("PROPTEST_RNG_SEED").is_err() {
         config.rng_seed = RngSeed::Fixed(20_260_722 + layout as u64);

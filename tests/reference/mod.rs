@@ -74,10 +74,12 @@ impl Setup {
     }
 
     /// Slabs of a slotted output on `rank`, and rows in each; packed: one slab without a fixed end.
-    pub fn slabs(&self, rank: usize) -> (usize, usize) {
+    pub fn slabs(&self, rank: usize, limit: Option<usize>) -> (usize, usize) {
         match self.layout {
-            Layout::SlottedByRank => (self.ranks, self.max_tokens),
-            Layout::SlottedByExpert => (self.local_experts(rank).len(), self.ranks * self.max_tokens),
+            Layout::SlottedByRank => (self.ranks, limit.unwrap_or(self.max_tokens)),
+            Layout::SlottedByExpert => {
+                (self.local_experts(rank).len(), limit.unwrap_or(self.ranks * self.max_tokens))
+            }
             _ => (1, usize::MAX),
         }
     }
@@ -173,7 +175,7 @@ pub struct Arrival {
     pub rows: i64,
 }
 
-/// Dispatch: one arrival per rank. `limits`: the caller's rows on each rank, for packed layouts.
+/// Dispatch: one arrival per rank. `limits`: the caller's rows on each rank, in all (packed) or per slab (slotted).
 pub fn dispatch(setup: &Setup, sources: &[Source], limits: &[Option<usize>]) -> Vec<Arrival> {
     (0..setup.ranks).map(|rank| arrive(setup, sources, limits[rank], rank)).collect()
 }
@@ -194,6 +196,7 @@ fn arrive(setup: &Setup, sources: &[Source], limit: Option<usize>, rank: usize) 
             fits.truncate(limit.unwrap_or(usize::MAX));
         }
     }
+    let slab_rows = setup.slabs(rank, limit).1;
     let mut arrival = Arrival { true_rows: [sent.len() as i64; 2], ..Arrival::default() };
     match setup.layout {
         Layout::PackedByRank => {
@@ -202,12 +205,14 @@ fn arrive(setup: &Setup, sources: &[Source], limit: Option<usize>, rank: usize) 
             }
         }
         Layout::SlottedByRank => {
+            fits.clear();
             for source in 0..setup.ranks {
                 let mut slab = Vec::new();
-                for &(from, token) in fits.iter().filter(|(from, _)| *from == source) {
+                for &(from, token) in sent.iter().filter(|(from, _)| *from == source).take(slab_rows) {
+                    fits.push((from, token));
                     slab.push(Slot::Row { source: from, token, k: None });
                 }
-                slab.resize(setup.max_tokens, Slot::Past);
+                slab.resize(slab_rows, Slot::Past);
                 arrival.slots.extend(slab);
             }
         }
@@ -217,12 +222,12 @@ fn arrive(setup: &Setup, sources: &[Source], limit: Option<usize>, rank: usize) 
             for list in expand(setup, sources, &fits, rank) {
                 arrival.true_rows[1] += list.len() as i64;
                 let mut slab = list;
-                slab.resize(setup.ranks * setup.max_tokens, Slot::Past);
+                slab.resize(slab_rows, Slot::Past);
                 arrival.slots.extend(slab);
             }
         }
     }
-    describe(setup, sources, rank, &mut arrival);
+    describe(setup, sources, rank, slab_rows, &mut arrival);
     // Rows over the link, also where each became several.
     arrival.rank_counts = vec![0; setup.ranks];
     for (source, _) in fits {
@@ -271,7 +276,7 @@ fn pack_by_expert(
 }
 
 /// Fills in everything that follows from the slots.
-fn describe(setup: &Setup, sources: &[Source], rank: usize, arrival: &mut Arrival) {
+fn describe(setup: &Setup, sources: &[Source], rank: usize, slab: usize, arrival: &mut Arrival) {
     let local = setup.local_experts(rank);
     arrival.expert_counts = vec![0; local.len()];
     let columns = if setup.layout.by_expert() { 1 } else { setup.topk };
@@ -306,7 +311,6 @@ fn describe(setup: &Setup, sources: &[Source], rank: usize, arrival: &mut Arriva
     }
     arrival.rows = arrival.expert_offsets.last().copied().unwrap_or(present);
     if setup.layout == Layout::SlottedByExpert {
-        let slab = setup.ranks * setup.max_tokens;
         for expert in 0..local.len() {
             let rows = &arrival.slots[expert * slab..(expert + 1) * slab];
             let mut begin = 0;

@@ -76,7 +76,7 @@ pub struct Exchange {
     pub inputs: Vec<Input>,
     pub sources: Vec<Source>,
     pub arrivals: Vec<Arrival>,
-    /// Rows of the caller's memory, for packed layouts.
+    /// Rows of the caller's memory, in all (packed) or per slab (slotted).
     pub limits: Vec<Option<usize>>,
 }
 
@@ -142,7 +142,7 @@ impl Exchange {
     /// Positions of a rank's output; None: the library's choice.
     pub fn capacity(&self, rank: usize) -> Option<usize> {
         let setup = &self.setup;
-        let (slabs, rows) = setup.slabs(rank);
+        let (slabs, rows) = setup.slabs(rank, self.limits[rank]);
         let limit = self.limits[rank].unwrap_or(usize::MAX);
         match setup.layout {
             Layout::PackedByRank => {
@@ -165,7 +165,8 @@ impl Exchange {
         let limits = (0..setup.ranks)
             .map(|rank| {
                 let local = setup.local_experts(rank).len();
-                let most = setup.ranks * setup.max_tokens * setup.topk.min(local);
+                let link = setup.max_recv_rows.unwrap_or(setup.ranks * setup.max_tokens);
+                let most = link * setup.topk.min(local);
                 let here = self.arrivals[rank].slots.len();
                 Some(here.max(most.min(here + spare)).max(1))
             })
@@ -177,17 +178,18 @@ impl Exchange {
         reference::first_bad_id(&self.setup, &self.sources[rank]).is_some()
     }
 
+    /// Rows were dropped on `rank`; a pad that has no room is no loss.
     pub fn overflows(&self, rank: usize) -> bool {
         let arrival = &self.arrivals[rank];
-        let present = arrival.rank_counts.iter().map(|&count| i64::from(count)).sum::<i64>();
-        match self.setup.layout {
-            Layout::PackedByRank => arrival.true_rows[0] > present,
-            Layout::PackedByExpert => {
-                let fits = self.setup.max_recv_rows.map_or(i64::MAX, |rows| rows as i64);
-                arrival.true_rows[0] > fits || arrival.true_rows[1] > arrival.slots.len() as i64
+        let sum = |counts: &[i32]| counts.iter().map(|&count| count as usize).sum::<usize>();
+        let mut sent = 0;
+        for source in &self.sources {
+            for token in 0..source.tokens() {
+                let experts = reference::clean(&self.setup, source, token);
+                sent += experts.iter().flatten().filter(|&&expert| self.setup.owner[expert] == rank).count();
             }
-            _ => false,
         }
+        sum(&arrival.rank_counts) < arrival.true_rows[0] as usize || sum(&arrival.expert_counts) < sent
     }
 }
 

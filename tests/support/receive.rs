@@ -68,7 +68,7 @@ impl Exchange {
     /// Slabs, and rows of each.
     fn shape(&self, rank: usize, capacity: usize) -> (usize, usize) {
         if self.setup.layout.slotted() {
-            self.setup.slabs(rank)
+            self.setup.slabs(rank, self.limits[rank])
         } else {
             (1, capacity)
         }
@@ -85,7 +85,6 @@ impl Exchange {
             out.scales.block = wire.block as i32;
         }
         if asked.in_place {
-            out.x.rows = self.limits[rank].unwrap_or(0) as i64;
             out.scales.col_stride = i64::from(asked.column_major);
         } else {
             let capacity = self.capacity(rank).expect("caller memory needs a known size");

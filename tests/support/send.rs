@@ -15,6 +15,8 @@ pub struct Style {
     pub row_gap: usize,
     /// Bytes between the scales of two rows: a multiple of 4.
     pub scale_gap: usize,
+    /// One scale of all rows after the other.
+    pub scales_column_major: bool,
     /// Pass the number of tokens through num_tokens_device, with a larger num_tokens.
     pub device_count: bool,
 }
@@ -54,9 +56,15 @@ impl Exchange {
             input.x_scales.dtype = wire.scale;
             input.x_scales.block = wire.block as i32;
             if claimed > 0 {
-                input.x_scales.row_stride =
-                    if style.scale_gap > 0 { (bytes + style.scale_gap) as i64 } else { 0 };
-                memory.push(matrix(&given.scales, claimed, bytes + style.scale_gap));
+                if style.scales_column_major {
+                    input.x_scales.row_stride = 4;
+                    input.x_scales.col_stride = 4 * (claimed as i64 + 3);
+                    memory.push(columns(&given.scales, claimed + 3, bytes / 4));
+                } else {
+                    input.x_scales.row_stride =
+                        if style.scale_gap > 0 { (bytes + style.scale_gap) as i64 } else { 0 };
+                    memory.push(matrix(&given.scales, claimed, bytes + style.scale_gap));
+                }
                 input.x_scales.data = memory[memory.len() - 1].ptr();
             }
         }
@@ -104,6 +112,18 @@ fn matrix(rows: &[Vec<u8>], count: usize, stride: usize) -> Mem {
     let mut mem = Mem::poisoned(count * stride);
     for (i, row) in rows.iter().enumerate() {
         mem.bytes_mut()[i * stride..i * stride + row.len()].copy_from_slice(row);
+    }
+    mem
+}
+
+/// The words of each row's scales, word by word.
+fn columns(rows: &[Vec<u8>], stride: usize, words: usize) -> Mem {
+    let mut mem = Mem::poisoned(4 * stride * words);
+    for (i, row) in rows.iter().enumerate() {
+        for (word, scale) in row.chunks(4).enumerate() {
+            let at = 4 * (word * stride + i);
+            mem.bytes_mut()[at..at + 4].copy_from_slice(scale);
+        }
     }
     mem
 }

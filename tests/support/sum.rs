@@ -107,7 +107,11 @@ impl Combination {
                 }
             }
             inputs.push(input);
-            shapes.push(if setup.layout.slotted() { setup.slabs(rank) } else { (1, slots.len()) });
+            shapes.push(if setup.layout.slotted() {
+                setup.slabs(rank, exchange.limits[rank])
+            } else {
+                (1, slots.len())
+            });
         }
         Combination::from_inputs(exchange, terms, inputs, shapes)
     }

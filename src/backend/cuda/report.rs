@@ -1,8 +1,8 @@
 //! What kernels tell the host: two reports in pinned memory, one that poisons and one that does not.
 
 use crate::driver::Pinned;
-use crate::error::Status;
-use crate::plan::report::{list, Report};
+use crate::error::{rank_list, Status};
+use crate::plan::report::Report;
 use crate::plan::words::{Operation, Phase};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,15 +61,15 @@ fn detail(report: &Report, phase: Phase) -> String {
     match report.status {
         Status::DEEP_EP_TIMEOUT => format!(
             "{} did not come within {} ms ({} signal {}, seen {})",
-            list(missing),
+            rank_list(missing),
             report.waited_ms,
             phase.name(),
             report.expected,
             report.seen
         ),
-        Status::DEEP_EP_ABORTED => format!("{} aborted", list(missing)),
+        Status::DEEP_EP_ABORTED => format!("{} aborted", rank_list(missing)),
         Status::DEEP_EP_OP_MISMATCH => {
-            format!("{} runs another operation, window, shape, type or mode in its place", list(missing))
+            format!("{} runs another operation, window, shape, type or mode in its place", rank_list(missing))
         }
         Status::DEEP_EP_CONCURRENT_USE => {
             "it found another operation of this buffer running on the device; order them by one stream or by events"

@@ -18,6 +18,9 @@ pub struct Host {
     pub layout: layout::Region,
     pub areas: Areas,
     regions: Vec<Option<Arc<Region>>>,
+    /// Own regions of before a reset that left ranks out, kept as they are: those ranks may only be slow and still read
+    /// them, and callers may still pass their addresses in a struct that a dispatch filled.
+    retired: Vec<Arc<Region>>,
     local: LocalMemory,
 }
 
@@ -45,14 +48,14 @@ impl Host {
         let layout = layout::Region::of(&config)?;
         let areas = Areas::of(&config, me)?;
         let local = LocalMemory::new(areas.bytes as usize)?;
-        Ok(Host { me, config, layout, areas, regions, local })
+        Ok(Host { me, config, layout, areas, regions, retired: Vec::new(), local })
     }
 
     /// The numbers of a buffer whose memory is elsewhere.
     pub fn without_memory(me: usize, config: Arc<Config>) -> Result<Host> {
         let (layout, areas) = (layout::Region::of(&config)?, Areas::of(&config, me)?);
         let regions = vec![None; config.num_ranks];
-        Ok(Host { me, config, layout, areas, regions, local: LocalMemory::new(0)? })
+        Ok(Host { me, config, layout, areas, regions, retired: Vec::new(), local: LocalMemory::new(0)? })
     }
 
     /// A region for one rank, as large as the size function says.
@@ -66,7 +69,10 @@ impl Host {
 
     /// Goes on with other regions, after a reset that left ranks out.
     pub fn replace_regions(&mut self, regions: Vec<Option<Arc<Region>>>) {
-        self.regions = regions;
+        let old = std::mem::replace(&mut self.regions, regions);
+        if let Some(mine) = old.into_iter().nth(self.me).flatten() {
+            self.retired.push(mine);
+        }
     }
 
     /// Memory that is the library's own, as address ranges.

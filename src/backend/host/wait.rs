@@ -2,9 +2,9 @@
 
 use super::memory::Host;
 use crate::boot::Group;
-use crate::error::Status;
+use crate::error::{rank_list, Status};
 use crate::mem::Backoff;
-use crate::plan::report::{list, Report};
+use crate::plan::report::Report;
 use crate::plan::words::{check, reached, turns, unpack, Found, Operation, Phase};
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,7 @@ impl Host {
         let (epoch, fingerprint) = unpack(word);
         let theirs = Operation::of(fingerprint).map_or("an unknown operation", Operation::name);
         let detail = if theirs == watch.operation.name() && epoch == watch.epoch {
-            format!("rank {peer} runs the same {theirs} with another window, shape, type or mode")
+            format!("rank {peer} runs the same {theirs} with another window, shape, type or mode; pass the same hidden, types and in-place choices")
         } else {
             format!("rank {peer} runs {theirs} {epoch} in its place; call the operations in one order on all ranks")
         };
@@ -146,9 +146,12 @@ impl Host {
     ) -> Report {
         let accused = missing.contains(&(self.me as u32));
         let (missing, detail) = if accused {
-            (vec![source as u32], format!("rank {source} had given up waiting for this rank"))
+            let text = format!(
+                "rank {source} gave this operation up: this rank came too late or ran another; its error says which"
+            );
+            (vec![source as u32], text)
         } else {
-            let text = format!("rank {source} has given up waiting for {}", list(&missing));
+            let text = format!("rank {source} has given up waiting for {}", rank_list(&missing));
             (missing, text)
         };
         Report { detail, ..self.report(watch, wanted, Status::DEEP_EP_TIMEOUT, missing, start) }
@@ -163,7 +166,7 @@ impl Host {
             "waited {} ms for the {} signal of {} (expected {}, seen {})",
             report.waited_ms,
             wanted.phase.name(),
-            list(&report.missing),
+            rank_list(&report.missing),
             report.expected,
             report.seen
         );

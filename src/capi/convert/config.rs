@@ -136,7 +136,10 @@ pub(in crate::capi) unsafe fn local_comms(comms: *const *mut deep_ep_comm_t) -> 
     unsafe {
         let first = object(comms, "comms")?;
         let count = object(first.cast_const(), "comms[0]")?.inner.num_ranks();
-        let each = |rank| Ok(object((*comms.add(rank)).cast_const(), "a comm")?.inner.clone());
+        let each = |rank| {
+            let name = format_args!("comms[{rank}]").to_string();
+            Ok(object((*comms.add(rank)).cast_const(), &name)?.inner.clone())
+        };
         (0..count).map(each).collect()
     }
 }

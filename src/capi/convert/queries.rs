@@ -1,6 +1,6 @@
 //! Reports and statistics.
 
-use crate::buffer::{PeerTotals, Totals};
+use crate::buffer::{Totals, Traffic};
 use crate::capi::types::*;
 use crate::capi::{deep_ep_operation_t, deep_ep_phase_t};
 use crate::plan::report::Report;
@@ -54,16 +54,16 @@ pub(in crate::capi) fn statistics(t: &Totals) -> deep_ep_statistics_t {
         combines: t.combines,
         barriers: t.barriers,
         entry_barriers: t.entry_barriers,
-        rows_sent: t.rows_sent,
-        rows_received: t.rows_received,
-        bytes_sent: t.bytes_sent,
-        bytes_received: t.bytes_received,
-        wait_ns_last: t.wait_ns_last,
-        wait_ns_total: t.wait_ns_total,
+        rows_sent: t.traffic.rows_sent,
+        rows_received: t.traffic.rows_received,
+        bytes_sent: t.traffic.bytes_sent,
+        bytes_received: t.traffic.bytes_received,
+        wait_ns_last: t.traffic.wait_ns_last,
+        wait_ns_total: t.traffic.wait_ns_total,
     }
 }
 
-pub(in crate::capi) fn peer_statistics(t: &PeerTotals) -> deep_ep_peer_statistics_t {
+pub(in crate::capi) fn peer_statistics(t: &Traffic) -> deep_ep_peer_statistics_t {
     deep_ep_peer_statistics_t {
         struct_size: 0,
         rows_sent: t.rows_sent,

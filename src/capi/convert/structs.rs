@@ -2,6 +2,7 @@
 
 use crate::capi::types::*;
 use crate::error::{Error, Result, Status};
+use std::borrow::Cow;
 use std::ffi::{c_char, CStr};
 use std::fmt::Display;
 
@@ -192,6 +193,15 @@ pub(in crate::capi) unsafe fn optional_text<'a>(text: *const c_char, name: &str)
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map(Some).map_err(|_| Error::invalid_argument(format_args!("{name} is not UTF-8")))
+}
+
+/// A text for people: what is not UTF-8 in it is replaced.
+///
+/// # Safety
+/// As [`optional_text`].
+pub(in crate::capi) unsafe fn lossy_text<'a>(text: *const c_char) -> Option<Cow<'a, str>> {
+    // SAFETY: as the caller promises.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
 }
 
 /// # Safety

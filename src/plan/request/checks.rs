@@ -16,7 +16,9 @@ pub(super) fn row_fits(what: &str, field: &str, bytes: u64, limit_name: &str, li
     if bytes > limit {
         return Err(Error::new(
             Status::DEEP_EP_CAPACITY_EXCEEDED,
-            format_args!("{what} takes {bytes} bytes, more than {limit_name} = {limit}"),
+            format_args!(
+                "{what} takes {bytes} bytes, more than {limit_name} = {limit}; create the buffer with that many bytes"
+            ),
         ));
     }
     Ok(())
@@ -28,7 +30,7 @@ pub(super) fn input_rows(name: &str, rows: &Rows, row_bytes: u64, needed: i64) -
     if needed == 0 {
         return Ok(stride);
     }
-    non_null(name, rows.data)?;
+    non_null(format_args!("{name}.data"), rows.data)?;
     if rows.rows != 0 && rows.rows < needed {
         return Err(Error::invalid_argument(format_args!(
             "{name}.rows is {}, fewer than the {needed} rows that are read",
@@ -57,7 +59,7 @@ pub(super) fn row_stride(name: &str, rows: &Rows, row_bytes: u64) -> Result<u64>
     Ok(if rows.row_stride == 0 { row_bytes } else { rows.row_stride as u64 })
 }
 
-pub(super) fn non_null(name: &str, address: Address) -> Result<()> {
+pub(super) fn non_null(name: impl Display, address: Address) -> Result<()> {
     if address == 0 {
         return Err(Error::invalid_argument(format_args!("{name} is null")));
     }

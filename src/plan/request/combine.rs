@@ -108,11 +108,14 @@ fn combine_modes(request: &CombineRequest, config: &Config) -> Result<()> {
              row_weights or DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH",
         ));
     }
-    let other = if request.exact { request.topk_weights } else { request.row_weights };
+    let (field, other) = match request.exact {
+        true => ("topk_weights", request.topk_weights),
+        false => ("row_weights", request.row_weights),
+    };
     if request.weights_of_dispatch && other != 0 {
-        return Err(Error::invalid_argument(
-            "DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH beside weights that multiply at the same place; give one of them",
-        ));
+        return Err(Error::invalid_argument(format_args!(
+            "DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH and {field} both multiply at the same place; give one of them"
+        )));
     }
     Ok(())
 }

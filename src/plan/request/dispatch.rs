@@ -199,15 +199,15 @@ fn routing_pointers(request: &DispatchRequest) -> Result<()> {
             ));
         }
     } else {
-        let id_type = request
-            .id_type
-            .ok_or_else(|| Error::unsupported("topk_idx_dtype is 0; say DEEP_EP_INT32 or DEEP_EP_INT64"));
+        if request.num_tokens != 0 {
+            non_null("topk_idx", request.ids)?;
+        }
+        let id_type = request.id_type.ok_or_else(|| {
+            Error::invalid_argument("topk_idx_dtype is 0; say DEEP_EP_INT32 or DEEP_EP_INT64")
+        });
         match (request.num_tokens, id_type) {
             (0, Err(_)) => {}
             (_, id_type) => aligned("topk_idx", request.ids, id_type?.bytes() as usize)?,
-        }
-        if request.num_tokens != 0 {
-            non_null("topk_idx", request.ids)?;
         }
     }
     aligned("topk_weights", request.weights, 4)?;

@@ -189,6 +189,8 @@ class BufferSizesStruct(ctypes.Structure):
         ("pinned_host", c_int64),
         ("total_symmetric", c_int64),
         ("total_device", c_int64),
+        ("slabs", c_int64),
+        ("slab_rows", c_int64),
     ]
 
 
@@ -358,6 +360,7 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "deep_ep_buffer_peer_statistics": (c_int32, [c_void_p, c_int32, _P(PeerStatisticsStruct)]),
     "deep_ep_buffer_expert_statistics": (c_int32, [c_void_p, _P(c_uint64), c_size_t]),
     "deep_ep_buffer_local_experts": (c_int32, [c_void_p, _P(c_int32), c_size_t, _P(c_size_t)]),
+    "deep_ep_comm_info": (c_int32, [c_void_p, _P(c_int32), _P(c_int32), _P(c_uint32)]),
     "deep_ep_buffer_alive": (c_int32, [c_void_p, _P(c_uint8), c_size_t]),
     "deep_ep_buffer_trace": (c_int32, [c_void_p, ctypes.c_char_p, c_size_t, _P(c_size_t)]),
     "deep_ep_handle_create": (c_int32, [c_void_p, _PP]),

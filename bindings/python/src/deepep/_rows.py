@@ -60,7 +60,8 @@ def fill_rows(rows: RowsStruct, tensor: Tensor, what: str, slabs: Optional[int] 
     """Describes [rows, hidden], or [slabs, rows, hidden]."""
     _dims(tensor, what, slabs, "hidden")
     if tensor.dtype not in ROW_TYPES:
-        raise invalid(f"{what}: {tensor.dtype.name} is no type of rows")
+        known = ", ".join(one.name for one in ROW_TYPES)
+        raise invalid(f"{what}: {tensor.dtype.name} is no type of rows: {known}")
     itemsize = tensor.dtype.itemsize
     hidden = tensor.shape[-1]
     if hidden > 1 and tensor.size and tensor.steps[-1] != itemsize:

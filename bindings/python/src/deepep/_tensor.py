@@ -310,7 +310,9 @@ def _typed(found: _Found, dtype: Optional[DType], what: str) -> Tensor:
     )
     if dtype is None or dtype == tensor.dtype:
         if tensor.dtype == DType.NONE:
-            raise invalid(f"{what}: {name} is no type here; deepep.as_tensor(x, dtype) says how to read bits")
+            raise invalid(
+                f"{what}: {name} is no type here; convert it, or say with deepep.as_tensor(x, dtype) what its bits are"
+            )
         return tensor
     if dtype == DType.OPAQUE:
         if not tensor.shape or (tensor.shape[-1] > 1 and tensor.steps[-1] != itemsize):

@@ -83,6 +83,9 @@ class BufferSizes:
     pinned_host: int
     total_symmetric: int
     total_device: int
+    #: Slabs of received rows, and how many rows the library's own memory holds in each.
+    slabs: int
+    slab_rows: int
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,10 @@ Allgather = Callable[[bytes], Sequence[bytes]]
 def store(struct: ctypes.Structure, what: str, **values: int) -> None:
     """Sets integer fields; ctypes alone would cut a number that does not fit."""
     for name, value in values.items():
-        setattr(struct, name, int(value))
+        try:
+            setattr(struct, name, int(value))
+        except (TypeError, ValueError):
+            raise invalid(f"{what}.{name}: {value!r} is no integer") from None
         if getattr(struct, name) != value:
             raise invalid(f"{what}.{name}: {value} does not fit in the C field")
 
