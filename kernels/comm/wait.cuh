@@ -4,8 +4,7 @@
 
 namespace ep {
 
-// Between two looks at the deadline in memory, the buffer's own state and the peer's verdict: these words are shared by
-// every waiting warp of the device, and read on every poll they become a hot spot that slows all memory down.
+// Polls between two looks at the deadline in memory, the buffer's own state and the peer's verdict.
 constexpr u32 STATE_POLLS = 16;
 constexpr u32 ABORT_POLLS = 64;  // polls between two looks at host memory, which cost a trip over the bus
 

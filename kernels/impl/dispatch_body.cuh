@@ -113,9 +113,9 @@ template <bool CAST> __device__ inline void expand_role(const DispatchParams &p,
         __syncwarp();
     };
     auto arrived = [&](const ArrivedRow &r, i32 place) {
-        if (!CAST) return; // otherwise scales come with the side data
-        for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
-            store_scales(p, at<const char>(base + p.scales + r.row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
+        if constexpr (CAST) // otherwise scales come with the side data
+            for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
+                store_scales(p, at<const char>(base + p.scales + r.row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
     };
     expand_rows(p, ring, a, RowWalk{index, warps}, ready, arrived);
 }

@@ -17,29 +17,59 @@ __device__ __forceinline__ void store_scales(const DispatchParams &p, const char
     }
 }
 
-// Side data of received rows [begin, end) for the team's block: a warp per row.
+// Scales of the pairs of one group, `pairs` of them: lane i holds the i-th pair's expert row and where its scales lie.
+__device__ __forceinline__ void expand_scales(const DispatchParams &p, u32 pairs, i32 place, u64 from) {
+    if (p.out_scale_col_stride != 4 || p.scale_bytes % 16 != 0 || p.out_scale_row_stride % 16 != 0) {
+        for (u32 j = 0; j < pairs; j++)
+            store_scales(p, at<const char>(__shfl_sync(FULL, from, j)), (u64)__shfl_sync(FULL, place, j), lane_id(), WARP);
+        return;
+    }
+    constexpr u32 BATCH = 4;
+    u32 chunks = p.scale_bytes / 16, total = pairs * chunks;
+    for (u32 first = 0; first < total; first += BATCH * WARP) {
+        uint4 v[BATCH];
+        u64 to[BATCH];
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            u32 j = first + b * WARP + lane_id(), pair = min(j / chunks, WARP - 1), part = j % chunks;
+            u64 row = __shfl_sync(FULL, from, pair);
+            i32 target = __shfl_sync(FULL, place, pair);
+            to[b] = p.out_scales + (u64)target * p.out_scale_row_stride + part * 16;
+            if (j < total) v[b] = ptx::load_row16(at<const uint4>(row) + part);
+        }
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++)
+            if (first + b * WARP + lane_id() < total) ptx::store_row16(at<char>(to[b]), v[b]);
+    }
+}
+
+// Side data of received rows [begin, end) for the team's block. A warp takes as many whole rows as it has lanes for
+// their pairs, so that many loads are on the way at once.
 __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, const Team &t, bool with_scales) {
     u64 base = own_base(p.comm);
-    for (u64 row = begin + t.warp(); row < end; row += t.warps()) {
-        u64 index = row * p.num_topk + lane_id();
-        bool has = lane_id() < p.num_topk;
+    u32 per_group = WARP / p.num_topk;
+    for (u64 first = begin + (u64)t.warp() * per_group; first < end; first += (u64)t.warps() * per_group) {
+        u64 row = first + lane_id() / p.num_topk, index = row * p.num_topk + lane_id() % p.num_topk;
+        bool has = lane_id() < per_group * p.num_topk && row < end;
         i32 place = has ? at<const i32>(base + p.side_positions)[index] : -1;
         float weight = has ? at<const float>(base + p.side_weights)[index] : 0.0f;
+        i32 id = has ? at<const i32>(base + p.side_ids)[index] : -1;
+        i64 source = has ? at<const i64>(base + p.side_source)[row] : -1;
         if (has) {
             at<i32>(p.recv_positions)[index] = place;
             at<float>(p.recv_weights)[index] = weight;
         }
-        if (place >= 0 && (u64)place < p.out_rows) {
-            at<i32>(p.out_ids)[place] = at<const i32>(base + p.side_ids)[index];
+        bool wanted = (u64)place < p.out_rows; // -1 is not
+        if (wanted) {
+            at<i32>(p.out_ids)[place] = id;
             at<float>(p.out_weights)[place] = weight;
-            at<i64>(p.out_source)[place] = at<const i64>(base + p.side_source)[row];
-        } else {
-            place = -1;
+            at<i64>(p.out_source)[place] = source;
         }
-        if (!with_scales || !p.scale_bytes) continue;
-        const char *scales = at<const char>(base + p.scales + row * p.scale_stride);
-        for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
-            store_scales(p, scales, (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
+        u32 mask = __ballot_sync(FULL, wanted);
+        if (!with_scales || !p.scale_bytes || !mask) continue;
+        u32 pairs = __popc(mask), from = lane_id() < pairs ? __fns(mask, 0, (i32)lane_id() + 1) : 0;
+        u64 scales = base + p.scales + row * p.scale_stride;
+        expand_scales(p, pairs, __shfl_sync(FULL, place, from), __shfl_sync(FULL, scales, from));
     }
 }
 
