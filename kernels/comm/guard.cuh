@@ -31,7 +31,7 @@ __device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &
         for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x) {
             if (!is_alive(c, peer)) continue;
             u64 value;
-            WaitResult r = wait_word(c, op, signal_word(c, c.rank, READ, peer, 0), needed, peer, [](u64 v) { return v >> 16; }, value);
+            WaitResult r = wait_word(c, op, signal_word(c, c.rank, READ, peer, 0), needed, peer, 0, [](u64 v) { return v >> 16; }, value);
             if (r.status == SUCCESS) continue;
             bad = true;
             op.failed_rank = peer;

@@ -4,7 +4,8 @@
 
 namespace ep {
 
-constexpr u32 POISON_POLLS = 16; // polls between two looks at the buffer's own state and the peer's verdict
+// Polls between two looks at the deadline in memory, the buffer's own state and the peer's verdict.
+constexpr u32 STATE_POLLS = 16;
 constexpr u32 ABORT_POLLS = 64;  // polls between two looks at host memory, which cost a trip over the bus
 
 struct WaitResult {
@@ -15,9 +16,8 @@ struct WaitResult {
 
 __device__ __forceinline__ u64 timeout_of(const CommParams &c, const OperationState &op) {
     const BufferControl *control = buffer_control(c);
-    u64 limit = ptx::load_relaxed_sys(&control->timeout_ns);
-    if (op.words.received <= ptx::load_relaxed_sys(&control->first_until)) limit = ptx::load_relaxed_sys(&control->first_timeout_ns);
-    return limit;
+    bool first = op.words.received <= ptx::load_relaxed_sys(&control->first_until);
+    return ptx::load_relaxed_sys(first ? &control->first_timeout_ns : &control->timeout_ns);
 }
 
 // A peer's verdict about this epoch or a later one. Its mask is visible once its word has been acquired.
@@ -26,17 +26,32 @@ __device__ __forceinline__ bool has_verdict(const CommParams &c, u32 peer) {
 }
 
 // One thread waits for one word that only grows. `reached` maps its value to a number to compare with `wanted`.
+// pause_ns: 0 for the few waits that end an operation, which want the shortest way. Otherwise many warps wait beside
+// others that work: an acquire empties the first-level cache of the SM, so they poll without, pause, and acquire once.
 template <class Reached>
-__device__ __forceinline__ WaitResult wait_word(const CommParams &c, const OperationState &op, const u64 *word, u64 wanted, u32 peer, Reached reached, u64 &value) {
-    WaitResult r = {SUCCESS, 0, ptx::nanoseconds()};
-    for (u32 polls = 1;; polls++) {
+__device__ __forceinline__ WaitResult wait_word(const CommParams &c, const OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 pause_ns,
+                                                Reached reached, u64 &value) {
+    WaitResult r = {SUCCESS, 0, 0};
+    value = ptx::load_relaxed_sys(word);
+    if (reached(value) >= wanted) {
         value = ptx::load_acquire_sys(word);
-        if (reached(value) >= wanted) return r;
-        if (ptx::nanoseconds() - r.since > timeout_of(c, op)) {
+        return r;
+    }
+    r.since = ptx::nanoseconds();
+    u64 limit = timeout_of(c, op);
+    for (u32 polls = 1;; polls++) {
+        value = pause_ns ? ptx::load_relaxed_sys(word) : ptx::load_acquire_sys(word);
+        if (reached(value) >= wanted) {
+            if (pause_ns) value = ptx::load_acquire_sys(word);
+            return r;
+        }
+        if (ptx::nanoseconds() - r.since > limit) {
             r.status = TIMEOUT;
             return r;
         }
-        if (polls % POISON_POLLS == 0) {
+        if (pause_ns) ptx::sleep(pause_ns);
+        if (polls % STATE_POLLS == 0) {
+            limit = timeout_of(c, op);
             u64 poisoned = ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned);
             if (poisoned) {
                 r.status = (u32)poisoned;
@@ -62,7 +77,7 @@ __device__ __forceinline__ WaitResult wait_share(const CommParams &c, OperationS
     for (u32 peer = index; peer < c.ranks; peer += threads) {
         if (!is_alive(c, peer)) continue;
         u64 value;
-        WaitResult r = wait_word(c, op, signal_word(c, c.rank, phase, peer, number), epoch, peer, [](u64 v) { return v >> 16; }, value);
+        WaitResult r = wait_word(c, op, signal_word(c, c.rank, phase, peer, number), epoch, peer, 0, [](u64 v) { return v >> 16; }, value);
         if (r.status == SUCCESS && value >> 16 == epoch && (value & 0xffff) != c.fingerprint) r.status = OP_MISMATCH;
         if (r.status != SUCCESS) {
             result = r;
@@ -77,10 +92,36 @@ __device__ __forceinline__ WaitResult wait_share(const CommParams &c, OperationS
     return result;
 }
 
+// One warp, beside waits of its own for `missing`: false when this rank, a peer or the host has ended the operation, or
+// it is late.
+__device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, u32 missing) {
+    u32 status = (u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), rank = missing, adopted = 0;
+    if (status == SUCCESS && ptx::load_relaxed_sys(at<const u64>(c.abort_word))) {
+        status = ABORTED;
+        rank = (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1;
+    }
+    if (status == SUCCESS && late) status = TIMEOUT;
+    for (u32 peer = 0; peer < c.ranks && status == SUCCESS; peer++)
+        if (peer != c.rank && has_verdict(c, peer)) {
+            status = (u32)(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)) & 0xffff);
+            adopted = peer + 1;
+        }
+    status = __shfl_sync(FULL, status, 0);
+    if (status == SUCCESS) return true;
+    if (lane_id() == 0) {
+        op.failed_rank = rank;
+        op.failed_phase = SLICE;
+        op.adopted = adopted;
+        op.status = status;
+    }
+    __syncwarp();
+    return false;
+}
+
 // One thread waits for a progress word of `peer`. A failure is noted in op; the block takes it up at its next barrier.
-__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase) {
+__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns) {
     u64 value;
-    WaitResult r = wait_word(c, op, word, op.epoch, peer, [](u64 v) { return v; }, value);
+    WaitResult r = wait_word(c, op, word, op.epoch, peer, pause_ns, [](u64 v) { return v; }, value);
     if (r.status == SUCCESS) return true;
     op.failed_rank = r.status == ABORTED ? (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1 : peer;
     op.failed_phase = phase;

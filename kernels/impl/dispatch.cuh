@@ -74,9 +74,21 @@ __device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *d
     if (!wait_peers(p.comm, s.op, COUNTS, s.op.words.sent[COUNTS], s.op.epoch)) return false;
     compute_bases(p, s.op, h, by_expert);
     assign_positions(p, h, tokens, by_expert);
-    keep_counts(p, s.op);
     __syncthreads();
     return true;
+}
+
+// Brings on the way what counting will read, while the buffer's state is read.
+__device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens tokens) {
+    constexpr u32 LINE = 128;
+    u64 row = (u64)p.num_topk * p.id_bytes, begin = p.topk_idx + tokens.begin * row, end = p.topk_idx + tokens.end * row;
+    for (u64 a = begin / LINE * LINE + threadIdx.x * LINE; a < end; a += blockDim.x * LINE) ptx::prefetch_l1(at<const char>(a));
+    if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_home) + threadIdx.x * LINE);
+    if (threadIdx.x * LINE < p.comm.ranks) ptx::prefetch_l1(at<const char>(p.comm.alive) + threadIdx.x * LINE);
+    if (!p.topk_weights) return;
+    row = (u64)p.num_topk * 4;
+    for (u64 a = (p.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.topk_weights + tokens.end * row; a += blockDim.x * LINE)
+        ptx::prefetch_l1(at<const char>(a));
 }
 
 // Before a whole or a sending dispatch may write. False: it has failed or is refused (then op.status is BUSY).
@@ -128,7 +140,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
     for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
-        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE);
+        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500);
     t.sync();
     if (op.status != SUCCESS) return;
     if (by_expert)

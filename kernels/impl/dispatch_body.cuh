@@ -12,46 +12,112 @@ __device__ inline void slice_role(const DispatchParams &p, DispatchShared &s, To
         u32 n = min(begin + per_slice, tokens.end) - tokens.begin; // tokens of the block up to the slice's end
         for (u32 w = lane_id(); w < p.row_warps; w += WARP) {
             u32 needed = w < n ? div_up(n - w, p.row_warps) : 0;
-            u64 since = ptx::nanoseconds();
-            while (ptx::read_acquire_shared(&s.left[w]) < needed)
-                if (ptx::nanoseconds() - since > timeout_of(p.comm, s.op)) break; // the row warps do not wait for peers
+            // Bounded: the row warps wait for no peer.
+            for (u32 tries = 0; tries < 1u << 24 && ptx::read_acquire_shared(&s.left[w]) < needed; tries++) ptx::sleep(50);
         }
         __syncwarp();
         tell_progress(p, s.op, begin >> p.slice_shift, lane_id(), WARP);
     }
 }
 
-// Rows of other ranks to their expert rows, as their slices arrive. Warp `index` of `warps` of this block.
-template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, u32 index, u32 warps) {
-    OperationState &op = s.op;
+// This block's share of the rows of every other rank. All warps call it, the first writes the words, which lie where the
+// counting area was; a block barrier follows.
+__device__ inline Arrivals find_arrivals(const DispatchParams &p, const OperationState &op, char *shared) {
     const i32 *matrix = p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
-    u32 columns = count_columns(p), items = 0;
-    u64 base = own_base(p.comm), first = 0;
-    for (u32 source = 0; source < p.comm.ranks; source++) {
+    u32 columns = count_columns(p), ranks = p.comm.ranks;
+    u32 *words = reinterpret_cast<u32 *>(shared);
+    Arrivals a = {words, words + ranks, words + 2 * ranks, words + 3 * ranks, 0, 0};
+    u64 first = 0;
+    for (u32 source = 0; source < ranks; source++) {
         u64 n = is_alive(p.comm, source) ? (u32)matrix[(u64)source * columns + p.comm.rank] : 0, start = first;
         first += n;
         if (source == p.comm.rank || start >= p.max_recv_rows) continue;
         n = min(n, p.max_recv_rows - start);
-        if (lane_id() == 0) wait_progress(p.comm, op, progress_word(p, p.comm.rank, source, p.slices), source, SIDE);
-        __syncwarp();
-        u32 known = FULL;
-        u64 begin = start + n * blockIdx.x / gridDim.x, end = start + n * (blockIdx.x + 1) / gridDim.x;
-        items += expand_rows(p, ring, items, begin, end, index, warps, [&](u64 row) {
-            u32 token = (u32)(at<const i64>(base + p.side_source)[row] - (i64)source * p.max_tokens), slice = token >> p.slice_shift;
-            if (slice == known) return;
-            known = slice;
-            if (lane_id() == 0) {
-                wait_progress(p.comm, op, progress_word(p, p.comm.rank, source, slice), source, SLICE);
-                ptx::fence_proxy_async();
-            }
-            __syncwarp();
-        }, [&](u64 row, i32 place) {
-            if (!CAST) return; // otherwise scales come with the side data
-            for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
-                store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
-        });
-        if (__shfl_sync(FULL, *(volatile u32 *)&op.status, 0) != SUCCESS) return;
+        u32 begin = (u32)(n * blockIdx.x / gridDim.x), end = (u32)(n * (blockIdx.x + 1) / gridDim.x);
+        if (begin == end) continue;
+        if (threadIdx.x == 0) {
+            a.source[a.sources] = source;
+            a.begin[a.sources] = (u32)start + begin;
+            a.count[a.sources] = end - begin;
+            a.front[a.sources] = 0;
+        }
+        a.sources++;
+        a.longest = max(a.longest, end - begin);
     }
+    return a;
+}
+
+// The one warp of a block that watches what arrives: polls in every warp would slow the memory of the whole device.
+__device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, const Arrivals &a) {
+    OperationState &op = s.op;
+    u32 open = a.sources;
+    u64 since = ptx::nanoseconds(), limit = timeout_of(p.comm, op);
+    for (u32 polls = 1; open; polls++) {
+        u32 missing = ~0u;
+        bool moved = false;
+        open = 0;
+        for (u32 slot = 0; slot < a.sources; slot++) {
+            u32 source = a.source[slot], front = ptx::read_acquire_shared(&a.front[slot]);
+            // Slices beyond those this block needs may never be sent: the last row's slice is known with the side data.
+            u64 last = (u64)a.begin[slot] + a.count[slot] - 1;
+            u32 needed = 1;
+            if (front) needed = 2 + ((u32)(at<const i64>(own_base(p.comm) + p.side_source)[last] - (i64)source * p.max_tokens) >> p.slice_shift);
+            if (front >= needed) continue;
+            if (!open++) missing = source;
+            if (front == 1) { // begin where this block's first row lies
+                u32 token = (u32)(at<const i64>(own_base(p.comm) + p.side_source)[a.begin[slot]] - (i64)source * p.max_tokens);
+                front += token >> p.slice_shift;
+            }
+            u32 word = front ? front - 1 + lane_id() : p.slices;
+            bool mine = front ? word < p.slices : lane_id() == 0;
+            const u64 *address = progress_word(p, p.comm.rank, source, min(word, p.slices));
+            bool here = mine && ptx::load_relaxed_sys(address) >= op.epoch;
+            u32 n = __ffs((i32)~__ballot_sync(FULL, here)) - 1;
+            if (__all_sync(FULL, here)) n = WARP;
+            if (!n) continue;
+            moved = true;
+            if (lane_id() < n) ptx::load_acquire_sys(address);
+            __syncwarp();
+            if (lane_id() == 0) ptx::raise_release_shared(&a.front[slot], front ? front + n : 1);
+            __syncwarp();
+        }
+        if (moved || !open) {
+            since = ptx::nanoseconds();
+            continue;
+        }
+        ptx::sleep(300);
+        bool late = ptx::nanoseconds() - since > limit;
+        if (polls % STATE_POLLS == 0 || late) {
+            limit = timeout_of(p.comm, op);
+            if (!look_around(p.comm, op, late, missing)) return;
+        }
+    }
+}
+
+// Rows of other ranks to their expert rows, as their slices arrive. Warp `index` of `warps` of this block.
+template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, const Arrivals &a, u32 index, u32 warps) {
+    u64 base = own_base(p.comm);
+    auto wait_front = [&](u32 slot, u32 needed) {
+        while (ptx::read_acquire_shared(&a.front[slot]) < needed) {
+            if (*(volatile u32 *)&s.op.status != SUCCESS) return;
+            ptx::sleep(100);
+        }
+    };
+    auto ready = [&](const ArrivedRow &r) {
+        if (lane_id() == 0) {
+            wait_front(r.slot, 1);
+            u32 token = (u32)(at<const i64>(base + p.side_source)[r.row] - (i64)a.source[r.slot] * p.max_tokens);
+            wait_front(r.slot, 2 + (token >> p.slice_shift));
+            ptx::fence_proxy_async();
+        }
+        __syncwarp();
+    };
+    auto arrived = [&](const ArrivedRow &r, i32 place) {
+        if constexpr (CAST) // otherwise scales come with the side data
+            for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
+                store_scales(p, at<const char>(base + p.scales + r.row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
+    };
+    expand_rows(p, ring, a, RowWalk{index, warps}, ready, arrived);
 }
 
 template <bool CAST>
@@ -126,10 +192,17 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     }
     u64 begin = r.rows * blockIdx.x / gridDim.x, end = r.rows * (blockIdx.x + 1) / gridDim.x;
     u32 ring_warps = p.row_warps + p.expand_warps;
+    u32 *words = reinterpret_cast<u32 *>(dynamic + ring_bytes(p) + ZERO_BYTES);
+    Arrivals a = {words, words + 1, words + 2, words + 3, 1, (u32)(end - begin)};
+    if (threadIdx.x == 0) {
+        a.begin[0] = (u32)begin;
+        a.count[0] = (u32)(end - begin);
+    }
+    __syncthreads();
     if (warp_id() < ring_warps) {
         if (lane_id() == 0) ptx::fence_proxy_async();
         __syncwarp();
-        expand_rows(p, ring_of(p, s, dynamic, warp_id()), 0, begin, end, warp_id(), ring_warps, [](u64) {}, [](u64, i32) {});
+        expand_rows(p, ring_of(p, s, dynamic, warp_id()), a, RowWalk{warp_id(), ring_warps}, [](const ArrivedRow &) {}, [](const ArrivedRow &, i32) {});
     } else {
         Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
         fill_pads(p, matrix, zeros, ZERO_BYTES, t);
@@ -149,12 +222,13 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     OperationState &op = s.op;
     constexpr bool WHOLE = PART == Part::WHOLE;
     constexpr bool SLICES = WHOLE && BY_EXPERT;
-    begin(p.comm, op);
-    Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     bool cached = p.flags & CACHED;
     u32 count = cached ? (u32)at<const HandleRecord>(p.record)->num_tokens : token_count(p);
     Tokens tokens = tokens_of_block(p, count, SLICES);
+    if (!cached) prefetch_routing(p, tokens);
+    begin(p.comm, op);
+    Guard guard = WRITE_AT_ONCE;
+    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
@@ -171,19 +245,27 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         replace_weights(p, tokens);
         __syncthreads();
     }
+    Arrivals arrivals = {};
+    if (SLICES) {
+        arrivals = find_arrivals(p, op, zeros + ZERO_BYTES);
+        __syncthreads();
+    }
 
     if (warp_id() < p.row_warps) {
         send_role<CAST>(p, s, dynamic, tokens, SLICES);
     } else if (SLICES && warp_id() < ring_warps) {
-        expand_role<CAST>(p, s, ring_of(p, s, dynamic, warp_id()), warp_id() - p.row_warps, p.expand_warps);
+        expand_role<CAST>(p, s, ring_of(p, s, dynamic, warp_id()), arrivals, warp_id() - p.row_warps, p.expand_warps);
     } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
         slice_role(p, s, tokens);
+    } else if (SLICES && warp_id() == ring_warps + p.side_warps + 1) {
+        watch_role(p, s, arrivals);
     } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
         Team t = {threadIdx.x - ring_warps * WARP, p.side_warps * WARP, 1, blockIdx.x, gridDim.x};
         if (WHOLE)
             side_role(p, s, tokens, t, zeros, BY_EXPERT, CAST);
         else
             send_side_data(p, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
+        if (!cached) keep_counts(p, op, t);
     }
     __syncthreads();
     if (op.status != SUCCESS) {

@@ -28,16 +28,6 @@ __device__ inline void publish_counts(const DispatchParams &p, const OperationSt
     signal_peers(p.comm, COUNTS, number, signal_value(p.comm, op.epoch));
 }
 
-// Sum over blocks before this one, for one column.
-__device__ __forceinline__ i32 blocks_before(const DispatchParams &p, u32 column) {
-    const i32 *counts = at<const i32>(p.block_counts) + column;
-    u32 columns = count_columns(p);
-    i32 sum = 0;
-#pragma unroll 8
-    for (u32 b = 0; b < blockIdx.x; b++) sum += counts[(u64)b * columns];
-    return sum;
-}
-
 __device__ __forceinline__ u64 round_up(u64 v, u32 to) { return to > 1 ? (v + to - 1) / to * to : v; }
 
 // First rows of the experts of rank `owner` in its expert layout, from totals over sources. One warp.
@@ -71,10 +61,9 @@ __device__ inline void compute_bases(const DispatchParams &p, const OperationSta
     }
     if (by_expert) {
         for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
-            u32 column = p.comm.ranks + e;
-            i32 before = blocks_before(p, column), total = 0;
+            i32 before = 0, total = 0;
             for (u32 s = 0; s < p.comm.ranks; s++) {
-                i32 n = is_alive(p.comm, s) ? matrix[(u64)s * columns + column] : 0;
+                i32 n = is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + e] : 0;
                 if (s < me) before += n;
                 total += n;
             }
@@ -82,17 +71,17 @@ __device__ inline void compute_bases(const DispatchParams &p, const OperationSta
             h.expert_total[e] = total;
         }
         __syncthreads();
+        // A warp adds whole rows of earlier blocks, all their words at once.
+        for (u32 b = warp_id(); b < blockIdx.x; b += warps)
+#pragma unroll 8
+            for (u32 e = lane_id(); e < p.num_experts; e += WARP) {
+                i32 n = at<const i32>(p.block_counts)[(u64)b * columns + p.comm.ranks + e];
+                if (n) atomicAdd(&h.expert_base[e], n);
+            }
+        __syncthreads();
         for (u32 d = warp_id(); d < p.comm.ranks; d += warps) scan_experts(p, h.expert_total, d, h.expert_base);
     }
     __syncthreads();
-}
-
-// The handle keeps the matrix: receives, combines and cached dispatches need it when the region has moved on.
-__device__ inline void keep_counts(const DispatchParams &p, const OperationState &op) {
-    const i32 *matrix = count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
-    u32 columns = count_columns(p), words = p.comm.ranks * columns;
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
-        at<i32>(p.counts)[i] = is_alive(p.comm, i / columns) ? matrix[i] : 0;
 }
 
 } // namespace ep

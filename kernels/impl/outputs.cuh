@@ -4,12 +4,6 @@
 
 namespace ep {
 
-// Sizes of what has been received, the same in every block that computes them from the handle's matrix.
-struct Received {
-    u64 rows, true_rows;     // by rank: present, sent here
-    u64 expert_rows, true_expert_rows; // end of the last aligned expert: present, needed
-};
-
 // Some threads that share a barrier: a whole block or the side warps of one.
 struct Team {
     u32 index, threads;      // this thread in the team of this block
@@ -21,6 +15,20 @@ struct Team {
 };
 
 __device__ __forceinline__ Team whole_block() { return {threadIdx.x, blockDim.x, 0, blockIdx.x, gridDim.x}; }
+
+// The handle keeps the matrix: receives, combines and cached dispatches need it when the region has moved on.
+__device__ inline void keep_counts(const DispatchParams &p, const OperationState &op, const Team &t) {
+    const i32 *matrix = count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+    u32 columns = count_columns(p), words = p.comm.ranks * columns;
+    for (u32 i = t.block * t.threads + t.index; i < words; i += t.blocks * t.threads)
+        at<i32>(p.counts)[i] = is_alive(p.comm, i / columns) ? matrix[i] : 0;
+}
+
+// Sizes of what has been received, the same in every block that computes them from the handle's matrix.
+struct Received {
+    u64 rows, true_rows;     // by rank: present, sent here
+    u64 expert_rows, true_expert_rows; // end of the last aligned expert: present, needed
+};
 
 // Rows per source, from the counts `matrix` (the exchange's or the handle's); dead ranks sent nothing. One warp.
 __device__ inline Received sum_received(const DispatchParams &p, const i32 *matrix) {

@@ -202,7 +202,7 @@ template <class Row> __device__ inline void pull_role(const CombineParams &p, Co
         u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
         bool failed = false;
         if (waits && r.row >= 0 && rank != p.comm.rank)
-            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE);
+            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 2000);
         if (__any_sync(FULL, failed)) return;
         TokenTerms t = token_terms(p, r, place, weight);
         if (t.peers.count <= 1)

@@ -24,46 +24,67 @@ __device__ __forceinline__ Run make_run(bool wanted, i32 row) {
     return r;
 }
 
-// Scales of a run: 16 bytes a lane, read at once where the caller's rows allow it. Bytes between scale_bytes and
-// scale_stride become zero.
-__device__ __forceinline__ void send_scales(const DispatchParams &p, const Run &run, u32 token0, u64 base) {
+// 16 bytes of a token's scales, read at once where the caller's rows allow it; what lies beyond the row is zero.
+__device__ __forceinline__ uint4 load_scales(const DispatchParams &p, u64 token, u32 part) {
+    u64 from = p.x_scales + token * p.x_scale_stride;
     bool wide = (p.x_scales | p.x_scale_stride) % 16 == 0 && p.x_scale_col_stride == 4;
-    char *to = at<char>(base + p.scales + (u64)run.first * p.scale_stride);
-    u32 chunks = p.scale_stride / 16;
-    for (u32 j = lane_id(); j < div_up(run.count * chunks, WARP) * WARP; j += WARP) {
-        u32 i = j / chunks, part = j % chunks;
-        u32 member = __shfl_sync(FULL, run.member, min(i, WARP - 1));
-        if (i >= run.count) continue;
-        u64 from = p.x_scales + (u64)(token0 + member) * p.x_scale_stride;
-        uint4 v;
-        if (wide && part * 16 + 16 <= p.scale_bytes) {
-            v = __ldg(at<const uint4>(from + part * 16));
-        } else { // scale_bytes is a multiple of 4
-            u32 w[4];
+    if (wide && part * 16 + 16 <= p.scale_bytes) return __ldg(at<const uint4>(from + part * 16));
+    u32 w[4]; // scale_bytes is a multiple of 4
 #pragma unroll
-            for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.x_scale_col_stride)) : 0;
-            v = make_uint4(w[0], w[1], w[2], w[3]);
+    for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.x_scale_col_stride)) : 0;
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+// Scales of a run: 16 bytes a lane, several loads on the way at once.
+__device__ __forceinline__ void send_scales(const DispatchParams &p, const Run &run, u32 token0, u64 base) {
+    constexpr u32 BATCH = 4;
+    u64 to = base + p.scales + (u64)run.first * p.scale_stride;
+    u32 chunks = p.scale_stride / 16, total = run.count * chunks;
+    for (u32 first = 0; first < total; first += BATCH * WARP) {
+        uint4 v[BATCH];
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            u32 j = first + b * WARP + lane_id(), i = j / chunks;
+            u32 member = __shfl_sync(FULL, run.member, min(i, WARP - 1));
+            v[b] = j < total ? load_scales(p, token0 + member, j % chunks) : make_uint4(0, 0, 0, 0);
         }
-        ptx::store_row16(to + (u64)i * p.scale_stride + part * 16, v);
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            u32 j = first + b * WARP + lane_id();
+            if (j < total) ptx::store_row16(at<char>(to + (u64)j * 16), v[b]); // rows are adjacent, without gaps
+        }
     }
 }
 
 // Ids (local at the destination), weights, expert positions and sources of a run.
 __device__ __forceinline__ void send_routing(const DispatchParams &p, const Run &run, u32 token0, u32 dest, u64 base, bool by_expert) {
+    constexpr u32 BATCH = 4;
     i32 *ids = at<i32>(base + p.side_ids) + (u64)run.first * p.num_topk;
     float *weights = at<float>(base + p.side_weights) + (u64)run.first * p.num_topk;
     i32 *places = at<i32>(base + p.side_positions) + (u64)run.first * p.num_topk;
-    for (u32 j = lane_id(); j < div_up(run.count * p.num_topk, WARP) * WARP; j += WARP) {
-        u32 i = j / p.num_topk;
-        u32 member = __shfl_sync(FULL, run.member, min(i, WARP - 1));
-        if (i >= run.count) continue;
-        u64 from = (u64)(token0 + member) * p.num_topk + j % p.num_topk;
-        i32 id = at<const i32>(p.ids)[from];
-        Home home = id >= 0 ? expert_home(p.expert_home, id) : Home{FULL, 0};
-        bool here = home.rank == dest;
-        ids[j] = here ? (i32)home.local : -1;
-        weights[j] = here ? at<const float>(p.weights)[from] : 0.0f;
-        if (by_expert) places[j] = here ? at<const i32>(p.expert_positions)[from] : -1;
+    u32 total = run.count * p.num_topk;
+    for (u32 first = 0; first < total; first += BATCH * WARP) {
+        i32 id[BATCH], place[BATCH];
+        float weight[BATCH];
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            u32 j = first + b * WARP + lane_id(), i = j / p.num_topk;
+            u32 member = __shfl_sync(FULL, run.member, min(i, WARP - 1));
+            u64 from = (u64)(token0 + member) * p.num_topk + j % p.num_topk;
+            id[b] = j < total ? at<const i32>(p.ids)[from] : -1;
+            weight[b] = j < total ? at<const float>(p.weights)[from] : 0.0f;
+            place[b] = by_expert && j < total ? at<const i32>(p.expert_positions)[from] : -1;
+        }
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            u32 j = first + b * WARP + lane_id();
+            if (j >= total) continue;
+            Home home = id[b] >= 0 ? expert_home(p.expert_home, id[b]) : Home{FULL, 0};
+            bool here = home.rank == dest;
+            ids[j] = here ? (i32)home.local : -1;
+            weights[j] = here ? weight[b] : 0.0f;
+            if (by_expert) places[j] = here ? place[b] : -1;
+        }
     }
     if (lane_id() < run.count)
         at<i64>(base + p.side_source)[run.first + lane_id()] = (i64)p.comm.rank * p.max_tokens + token0 + run.member;
@@ -76,12 +97,12 @@ __device__ inline void send_side_data(const DispatchParams &p, Tokens tokens, u3
     for (u32 unit = index; unit < groups * p.comm.ranks; unit += warps) {
         u32 dest = unit % p.comm.ranks, token0 = tokens.begin + unit / p.comm.ranks * WARP, token = token0 + lane_id();
         i32 row = -1;
-        if (token < tokens.end)
-            for (u32 k = 0; k < p.num_topk; k++) {
-                u64 i = (u64)token * p.num_topk + k;
-                i32 position = at<const i32>(p.positions)[i];
-                if (position >= 0 && expert_home(p.expert_home, at<const i32>(p.ids)[i]).rank == dest) row = position;
-            }
+#pragma unroll 4
+        for (u32 k = 0; k < p.num_topk; k++) {
+            u64 i = (u64)min(token, tokens.end - 1) * p.num_topk + k;
+            i32 position = at<const i32>(p.positions)[i], id = at<const i32>(p.ids)[i];
+            if (position >= 0 && token < tokens.end && expert_home(p.expert_home, max(id, 0)).rank == dest) row = position;
+        }
         Run run = make_run(row >= 0, row);
         if (!run.count) continue;
         u64 base = peer_base(p.comm, dest);

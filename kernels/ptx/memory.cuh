@@ -71,6 +71,9 @@ __device__ __forceinline__ u64 swap_if_equal_gpu(u64 *p, u64 expected, u64 v) {
     return old;
 }
 
+__device__ __forceinline__ void prefetch_l1(const void *p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+__device__ __forceinline__ void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // Rows are read once: they need no place in the first-level cache.
 __device__ __forceinline__ uint4 load_row16(const void *p) {
     uint4 v;

@@ -10,6 +10,8 @@ __device__ __forceinline__ u64 nanoseconds() {
     return t;
 }
 
+__device__ __forceinline__ void sleep(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
+
 __device__ __forceinline__ u32 lanes_below() {
     u32 m;
     asm("mov.u32 %0, %lanemask_lt;" : "=r"(m));

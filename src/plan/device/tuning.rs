@@ -9,6 +9,9 @@ use crate::plan::round_up;
 pub const COMBINE_THREADS: u32 = 512;
 /// Warps that write side data.
 const SIDE_WARPS: u32 = 4;
+/// By expert: one tells the peers of slices, one watches for theirs.
+const WATCH_WARPS: u32 = 2;
+/// With the others at most the 24 that the kernels are compiled for.
 const MOST_RING_WARPS: u32 = 16;
 const DEFAULT_STAGES: u32 = 3;
 /// Rows are cut in pieces of at most this, so that more warps find room for their stages.
@@ -68,7 +71,7 @@ impl Tuning {
             let enough = if stages > least { 4 } else { fewest };
             for ring_warps in (enough..=MOST_RING_WARPS).rev() {
                 let row_warps = if by_expert { ring_warps / 2 } else { ring_warps };
-                let warps = ring_warps + SIDE_WARPS + u32::from(by_expert);
+                let warps = ring_warps + SIDE_WARPS + if by_expert { WATCH_WARPS } else { 0 };
                 let bytes = u64::from(ring_warps * stages) * piece
                     + shared.zero_bytes
                     + histogram_bytes(config, u64::from(warps));
