@@ -32,11 +32,10 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).min(sources.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            scope.spawn(|| loop {
-                let Some(source) = queue.lock().ok().and_then(|mut queue| queue.next().cloned()) else {
-                    break;
-                };
-                if let Err(error) = compile_one(&nvcc, &source, &images) {
+            scope.spawn(|| {
+                let next = || queue.lock().ok().and_then(|mut queue| queue.next());
+                while let Some(source) = next() {
+                    let Err(error) = compile_one(&nvcc, source, &images) else { continue };
                     if let Ok(mut failed) = failed.lock() {
                         failed.push(error.to_string());
                     }

@@ -55,7 +55,7 @@ fn nowhere() -> Error {
 /// The device and a handle's memory on it.
 fn parts<'a>(
     device: &'a Option<Arc<Cuda>>,
-    memory: &'a mut Option<Box<HandleMemory>>,
+    memory: &'a mut Option<HandleMemory>,
 ) -> Result<(&'a Cuda, &'a mut HandleMemory)> {
     match (device, memory) {
         (Some(device), Some(memory)) => Ok((device, memory)),

@@ -28,7 +28,7 @@ pub(super) struct Progress {
     pub number: u64,
     pub routing: Option<Box<Routing>>,
     /// The same on a device.
-    pub memory: Option<Box<HandleMemory>>,
+    pub memory: Option<HandleMemory>,
     /// The buffer's generation when the routing was sent.
     pub generation: u64,
     /// The last dispatch that was sent, and whether its receive is still to come.
@@ -105,7 +105,7 @@ impl Handle {
                 progress.memory = match entered.state.unused.pop() {
                     Some(memory) => Some(memory),
                     None => {
-                        let memory = Box::new(HandleMemory::new(&device)?);
+                        let memory = HandleMemory::new(&device)?;
                         entered.state.own_more(memory.own_range());
                         Some(memory)
                     }

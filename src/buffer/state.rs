@@ -48,7 +48,7 @@ pub(super) struct State {
     /// CUDA: ends of reads that came without a stream, for the next operation to enqueue.
     pub pending_ends: Vec<(Kind, usize)>,
     /// CUDA: memory of destroyed handles, which kernels may still use; kept for the next ones.
-    pub unused: Vec<Box<HandleMemory>>,
+    pub unused: Vec<HandleMemory>,
     pub epochs: Epochs,
     pub turns: Turns,
     pub dispatch: WindowSet,
