@@ -51,7 +51,7 @@ pub fn plan_combine(
     let x_stride = if in_place { row_bytes } else { input_rows("x", &request.x, row_bytes, rows as i64)? };
     let slab = if in_place || request.x.rows == 0 { slab_rows } else { request.x.rows as u64 };
     let slot_stride = if in_place || request.x.slot_stride == 0 {
-        slab * x_stride
+        slab.saturating_mul(x_stride)
     } else {
         within("x.slot_stride", request.x.slot_stride, 0, i64::MAX)?;
         multiple_of_16("x.slot_stride", request.x.slot_stride)?;
