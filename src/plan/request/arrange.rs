@@ -43,7 +43,12 @@ pub fn arrange(
         capacity_rows(x_in_place, x, slab_rows).saturating_mul(x_stride)
     } else {
         multiple_of_16("out.x.slot_stride", x.slot_stride)?;
-        within("out.x.slot_stride", x.slot_stride, capacity.saturating_mul(x_stride).min(i64::MAX as u64) as i64, i64::MAX)?;
+        within(
+            "out.x.slot_stride",
+            x.slot_stride,
+            capacity.saturating_mul(x_stride).min(i64::MAX as u64) as i64,
+            i64::MAX,
+        )?;
         x.slot_stride as u64
     };
     let scales = arrange_scales(target, shape, layout, slab_rows, capacity_rows(x_in_place, x, slab_rows))?;
@@ -154,7 +159,11 @@ fn column_major_strides(
             "out.scales.col_stride is {col}, less than 4 bytes for each of {rows} rows"
         )));
     }
-    let slot = if in_place || scales.slot_stride == 0 { columns.saturating_mul(col) } else { scales.slot_stride as u64 };
+    let slot = if in_place || scales.slot_stride == 0 {
+        columns.saturating_mul(col)
+    } else {
+        scales.slot_stride as u64
+    };
     Ok((4, col, slot))
 }
 
@@ -175,6 +184,10 @@ fn row_major_strides(
         }
         given => given as u64,
     };
-    let slot = if in_place || scales.slot_stride == 0 { rows.saturating_mul(row) } else { scales.slot_stride as u64 };
+    let slot = if in_place || scales.slot_stride == 0 {
+        rows.saturating_mul(row)
+    } else {
+        scales.slot_stride as u64
+    };
     Ok((row, 4, slot))
 }

@@ -121,7 +121,7 @@ fn combine_modes(request: &CombineRequest, config: &Config) -> Result<()> {
 /// Checks where sums go; returns the row stride.
 pub fn plan_sums(target: &CombineTarget, shape: &CombineShape, tokens: u64) -> Result<u64> {
     if target.x.dtype.is_some_and(|dtype| dtype != shape.dtype) {
-        return Err(Error::unsupported(format_args!(
+        return Err(Error::invalid_argument(format_args!(
             "out.x.dtype is {}, but rows of {} are combined; 0 takes their type",
             target.x.dtype.map_or("0", Dtype::name),
             shape.dtype.name()
