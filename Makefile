@@ -1,12 +1,18 @@
 # make demo      one MoE layer over 4 ranks on a text: make demo FILE=path
 # make test      everything that can be tested without a GPU
+# make cuda      the library with its CUDA kernels; fetches nvcc 13.0 if there is none
+# make test-gpu  the CUDA backend against the host backend, on a machine with a GPU; target/gpu-tests is the program
 # make bench     the host backend's numbers, as ratios measured in the same run
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: all build demo test test-rust test-python test-go bench install lint clean setup
+# Wheels of the CUDA toolkit's compiler; they need no GPU.
+NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvidia-cuda-runtime
+CUDA_VENV := target/cuda-venv
+
+.PHONY: all build cuda test-gpu target/gpu-tests demo test test-rust test-python test-go bench install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -17,6 +23,26 @@ all: build
 
 build: setup
 	cargo build --release
+
+cuda: setup
+	@if [ -z "$${DEEPEP_NVCC:-}$${NVCC:-}" ] && ! command -v nvcc >/dev/null && [ ! -x "$${CUDA_HOME:-/nonexistent}/bin/nvcc" ]; then \
+		$(MAKE) --no-print-directory $(CUDA_VENV)/ready; \
+	fi
+	cargo build --release --features cuda
+
+# Built here, or brought from where it was built: the GPU machine needs no Rust then.
+test-gpu:
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-tests || test -x target/gpu-tests
+	DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-tests --test-threads=1
+
+target/gpu-tests: cuda
+	cargo test --no-run --release --features cuda --test gpu --message-format=json | \
+		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $@
+
+$(CUDA_VENV)/ready:
+	python3 -m venv $(CUDA_VENV)
+	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(NVCC_WHEELS:%='%==13.0.*')
+	touch $@
 
 setup:
 	@.ci/setup

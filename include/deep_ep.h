@@ -204,7 +204,7 @@ enum deep_ep_backend_t
      */
     DEEP_EP_BACKEND_HOST = 1,
     /**
-     * GPUs of one NVLink domain. This version: DEEP_EP_UNSUPPORTED.
+     * GPUs of one NVLink domain: packed layouts, in libraries built with CUDA; DEEP_EP_UNSUPPORTED in others.
      */
     DEEP_EP_BACKEND_CUDA = 2,
 };
@@ -1168,7 +1168,8 @@ deep_ep_status_t deep_ep_comm_create(const deep_ep_comm_config_t *config,
 /**
  * Makes all ranks of a group in this process at once, from one thread.
  *
- * `config`: rank, unique_id and allgather are ignored. `devices`: null, or num_ranks device ordinals (CUDA). `out`: an
+ * `config`: rank, unique_id and allgather are ignored. `devices`: CUDA: the device ordinal of each rank, or null: all
+ * ranks on config.device. `out`: an
  * array of num_ranks pointers, written only on success; give each back with deep_ep_comm_destroy.
  *
  * Collective: no. Blocks the host: no. Capture: not allowed. Threads: any.
@@ -1347,7 +1348,8 @@ deep_ep_status_t deep_ep_buffer_reset(deep_ep_buffer_t *buffer,
  *
  * `buffer`: null is allowed and does nothing. Invalid after the call.
  *
- * Collective: no. Blocks the host: no (host backend). Capture: not allowed. Threads: exclusive use of the buffer and
+ * Collective: no. Blocks the host: no (host backend); until this rank's operations have left the device, which give
+ * up on peers at once: wait for the stream first (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
  * its handles.
  *
  * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing
@@ -1435,7 +1437,8 @@ deep_ep_status_t deep_ep_handle_dispatch_recv(deep_ep_handle_t *handle,
  * Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
  * buffer and its handles.
  *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_INVALID_ARGUMENT.
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_TIMEOUT when the
+ * receive has not run in time, which poisons nothing (CUDA); DEEP_EP_INVALID_ARGUMENT.
  */
 DEEP_EP_API
 deep_ep_status_t deep_ep_handle_wait_counts(deep_ep_handle_t *handle,

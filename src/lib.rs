@@ -4,6 +4,7 @@ pub mod backend;
 pub mod boot;
 pub mod buffer;
 pub mod capi;
+pub mod driver;
 pub mod error;
 pub mod mem;
 pub mod plan;

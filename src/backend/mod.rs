@@ -1,3 +1,4 @@
-//! The two ways to move and add rows: host memory here, CUDA beside it.
+//! The two ways to move and add rows: by the calling threads in host memory, by kernels in device memory.
 
+pub mod cuda;
 pub mod host;

@@ -20,7 +20,8 @@ struct Page {
     slots: [Slot; 2],
 }
 
-/// `state` is 0, then CLAIMED | rank by the first rank that aborts, then SET | rank when the text is there.
+/// `state` is 0, then CLAIMED | 1 + rank by the first rank that aborts, then SET | 1 + rank when the text is there.
+/// Kernels look at it too: what they want is in the low half.
 #[repr(C, align(4096))]
 struct AbortSlot {
     state: AtomicU64,
@@ -143,7 +144,7 @@ impl Control {
     /// Leaves an abort, unless there is one: stores only.
     pub fn abort(&self, rank: u32, reason: &str) {
         let slot = &self.page().abort;
-        let rank = u64::from(rank);
+        let rank = u64::from(rank) + 1;
         if slot.state.compare_exchange(0, CLAIMED | rank, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
@@ -151,6 +152,11 @@ impl Control {
         store_bytes(&slot.text, reason);
         slot.len.store(reason.len() as u64, Ordering::Relaxed);
         slot.state.store(SET | rank, Ordering::Release);
+    }
+
+    /// The page whose first word kernels look at.
+    pub fn abort_page(&self) -> (*const u8, usize) {
+        (self.region.as_ptr(), size_of::<AbortSlot>())
     }
 
     /// The abort left here: one load when there is none.
@@ -178,7 +184,7 @@ impl Control {
             let len = slot.len.load(Ordering::Relaxed).min(REASON_BYTES as u64);
             load_bytes(&slot.text, len as usize, &mut text);
         }
-        (state as u32, String::from_utf8_lossy(&text).into_owned())
+        ((state as u32).saturating_sub(1), String::from_utf8_lossy(&text).into_owned())
     }
 }
 
@@ -237,7 +243,7 @@ mod tests {
     #[test]
     fn an_abort_whose_writer_died_still_names_the_rank() {
         let control = Control::create().unwrap();
-        control.page().abort.state.store(CLAIMED | 5, Ordering::Relaxed);
+        control.page().abort.state.store(CLAIMED | 6, Ordering::Relaxed);
         assert_eq!(control.aborted(), Some((5, String::new())));
     }
 }

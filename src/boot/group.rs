@@ -198,6 +198,15 @@ impl Group {
         self.controls[self.rank as usize].aborted()
     }
 
+    /// A page for kernels to look at: its first word is 0, or has 1 + the rank that aborted in its low half. It stays
+    /// mapped for good, since it cannot be taken from the driver while any kernel runs.
+    pub fn abort_page(&self) -> (*const u8, usize) {
+        let control = self.controls[self.rank as usize].clone();
+        let page = control.abort_page();
+        std::mem::forget(control);
+        page
+    }
+
     /// The abort as an error.
     #[inline]
     pub fn check_abort(&self) -> Result<()> {

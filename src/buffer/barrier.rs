@@ -2,14 +2,15 @@
 
 use super::state::{Buffer, Entered, Kind, Op};
 use crate::backend::host::Wanted;
+use crate::driver::StreamPointer;
 use crate::error::Result;
 use crate::plan::windows::Guard;
 use crate::plan::words::{fingerprint, Operation, Phase};
 
 impl Buffer {
-    pub fn barrier(&self) -> Result<()> {
+    pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
         let mut entered = self.operate()?;
-        entered.barrier()?;
+        entered.barrier(stream)?;
         self.statistics.count_barrier();
         Ok(())
     }
@@ -17,7 +18,10 @@ impl Buffer {
 
 impl Entered<'_> {
     /// An operation of its own that only meets.
-    pub fn barrier(&mut self) -> Result<()> {
+    pub fn barrier(&mut self, stream: StreamPointer) -> Result<()> {
+        if self.state.device.is_some() {
+            return self.barrier_on_device(stream);
+        }
         let op = Op {
             operation: Operation::Barrier,
             epoch: self.state.epochs.next(),

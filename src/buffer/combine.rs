@@ -3,40 +3,55 @@
 use super::handle::{Arrived, CombineInput, Combined, Dispatched, Handle, Progress};
 use super::state::{Entered, Kind, Op};
 use crate::backend::host::{CombineSource, CombineSums, Routing, Stream, Wanted};
+use crate::driver::StreamPointer;
 use crate::error::{Error, Result, Status};
 use crate::plan::request::{plan_combine, plan_sums, Address, CombinePlan, CombineRequest, CombineTarget};
 use crate::plan::windows::{guard_at_send, Guard};
 use crate::plan::words::{fingerprint, Operation, Phase};
 
 /// A combine that may be sent: nothing was written or signalled yet.
-struct Ready {
-    plan: CombinePlan,
+pub(super) struct Ready {
+    pub plan: CombinePlan,
     arrived: Arrived,
-    window: usize,
-    data: Address,
-    in_place: bool,
+    pub window: usize,
+    pub data: Address,
+    pub in_place: bool,
     guard: Guard,
-    op: Op,
+    pub op: Op,
 }
 
 impl Handle {
-    pub fn combine(&self, request: &CombineRequest, target: &CombineTarget) -> Result<()> {
+    pub fn combine(
+        &self,
+        request: &CombineRequest,
+        target: &CombineTarget,
+        stream: StreamPointer,
+    ) -> Result<()> {
         let (mut entered, progress) = self.operate()?;
         let ready = entered.ready_to_combine(request, progress)?;
         let tokens = progress.dispatch.map_or(0, |dispatch| dispatch.tokens);
-        plan_sums(target, &ready.plan.shape, tokens as u64)?;
+        let stride = plan_sums(target, &ready.plan.shape, tokens as u64)?;
+        if entered.state.device.is_some() {
+            return entered.combine_on_device(&ready, Some((target, stride)), progress, stream);
+        }
         entered.send_combine(ready, progress)?;
         entered.receive_combine(target, progress)
     }
 
-    pub fn combine_send(&self, request: &CombineRequest) -> Result<()> {
+    pub fn combine_send(&self, request: &CombineRequest, stream: StreamPointer) -> Result<()> {
         let (mut entered, progress) = self.operate()?;
         let ready = entered.ready_to_combine(request, progress)?;
+        if entered.state.device.is_some() {
+            return entered.combine_on_device(&ready, None, progress, stream);
+        }
         entered.send_combine(ready, progress)
     }
 
-    pub fn combine_recv(&self, target: &CombineTarget) -> Result<()> {
+    pub fn combine_recv(&self, target: &CombineTarget, stream: StreamPointer) -> Result<()> {
         let (mut entered, progress) = self.operate()?;
+        if entered.state.device.is_some() {
+            return entered.receive_combine_on_device(target, progress, stream);
+        }
         entered.receive_combine(target, progress)
     }
 }
@@ -57,7 +72,7 @@ impl Entered<'_> {
                 )));
             }
             request.x = crate::plan::request::Rows { dtype: Some(input.dtype), ..Default::default() };
-        } else if request.x.data == 0 && arrived.rows > 0 {
+        } else if request.x.data == 0 && (arrived.rows > 0 || self.may_have_rows(progress)) {
             return Err(Error::invalid_state(
                 "x.data is null, but no combine_input of this handle is open; every combine in place needs its own",
             ));
@@ -70,6 +85,9 @@ impl Entered<'_> {
                 "hidden is {}, but combine_input laid rows of {} out",
                 plan.shape.hidden, dispatch.shape.hidden
             )));
+        }
+        if let Some(device) = &self.state.device {
+            device.check_combine(&plan)?;
         }
         self.may_send()?;
         let (epoch, newest) = (self.state.epochs.next(), self.state.epochs.newest_received());

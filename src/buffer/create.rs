@@ -4,11 +4,14 @@ use super::comm::Comm;
 use super::handle::Handle;
 use super::owned::RANGE_BYTES;
 use super::state::Buffer;
+use crate::backend::cuda::{self, Cuda, Site};
 use crate::backend::host::{Host, Routing};
+use crate::driver::{Device, Memory};
 use crate::error::{Error, Result, Status};
 use crate::mem::Region;
 use crate::plan::config::Config;
 use crate::plan::layout::{self, slabs, Areas};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ pub struct Sizes {
     pub local_outputs: u64,
     pub handle: u64,
     pub symmetric: u64,
+    pub pinned: u64,
     /// Slabs of received rows, and rows in each.
     pub slabs: (u64, u64),
 }
@@ -33,6 +37,9 @@ fn handle_bytes(config: &Config, rank: usize) -> u64 {
 
 impl Buffer {
     pub fn sizes(comm: &Comm, config: &Config) -> Result<Sizes> {
+        if let Some(site) = &comm.site {
+            return sizes_on_device(site, config, comm.rank());
+        }
         let region = layout::Region::of(config)?;
         Ok(Sizes {
             dispatch_windows: region.combine(0) - region.dispatch(0),
@@ -41,6 +48,7 @@ impl Buffer {
             local_outputs: Areas::of(config, comm.rank())?.bytes,
             handle: handle_bytes(config, comm.rank()),
             symmetric: region.bytes,
+            pinned: 0,
             slabs: slabs(config, comm.rank()),
         })
     }
@@ -51,11 +59,14 @@ impl Buffer {
         let group = &comm.group;
         group.begin();
         agree_on_config(comm, &config, timeout)?;
+        if let Some(site) = &comm.site {
+            return create_on_device(comm, site, config);
+        }
         let region = group.agree(Host::allocate(&config), None, timeout)?;
         let regions = group.share_region(region, None, timeout)?;
         let config = Arc::new(config);
         let made =
-            Host::new(comm.rank(), config.clone(), regions).map(|host| Buffer::new(comm, config, host));
+            Host::new(comm.rank(), config.clone(), regions).map(|host| Buffer::new(comm, config, host, None));
         Ok(Arc::new(group.agree(made, None, timeout)?))
     }
 
@@ -72,6 +83,9 @@ impl Buffer {
             ));
         }
         let config = Arc::new(config);
+        if let Some(sites) = comms.iter().map(|comm| comm.site.clone()).collect::<Option<Vec<_>>>() {
+            return create_local_on_device(comms, &sites, &config);
+        }
         let regions: Vec<Option<Arc<Region>>> =
             comms.iter().map(|_| Host::allocate(&config).map(Some)).collect::<Result<_>>()?;
         for region in regions.iter().flatten() {
@@ -79,10 +93,69 @@ impl Buffer {
         }
         let make = |comm: &Arc<Comm>| {
             let host = Host::new(comm.rank(), config.clone(), regions.clone())?;
-            Ok(Arc::new(Buffer::new(comm, config.clone(), host)))
+            Ok(Arc::new(Buffer::new(comm, config.clone(), host, None)))
         };
         comms.iter().map(make).collect()
     }
+}
+
+fn sizes_on_device(site: &Site, config: &Config, rank: usize) -> Result<Sizes> {
+    let [dispatch_windows, combine_windows, symmetric, local_outputs, handle, pinned] =
+        cuda::sizes(site, config, rank)?;
+    Ok(Sizes {
+        dispatch_windows,
+        combine_windows,
+        signals: symmetric - dispatch_windows - combine_windows,
+        local_outputs,
+        handle,
+        symmetric,
+        pinned,
+        slabs: slabs(config, rank),
+    })
+}
+
+/// Every rank exports its memory to all others and maps theirs.
+fn create_on_device(comm: &Arc<Comm>, site: &Arc<Site>, config: Config) -> Result<Arc<Buffer>> {
+    let timeout = Duration::from_millis(config.first_timeout_ms.into());
+    let (group, device) = (&comm.group, &site.place.device);
+    let made = Cuda::allocate(site, &config, &[device]).and_then(|memory| Ok((memory.export()?, memory)));
+    let (fd, own) = group.agree(made, None, timeout)?;
+    let fds = group.exchange_fds(&[fd.as_fd()], None, timeout)?;
+    drop(fd);
+    let (bytes, mut own) = (own.bytes(), Some(own));
+    let mut map = |rank: usize| match &fds[rank][..] {
+        [fd] => Memory::import(device, fd.as_fd(), bytes),
+        _ => own.take().ok_or_else(|| Error::new(Status::DEEP_EP_INTERNAL, "a peer sent no descriptor")),
+    };
+    let regions: Result<Vec<_>> = (0..comm.num_ranks()).map(|rank| map(rank).map(Arc::new)).collect();
+    let buffer = regions.and_then(|regions| on_device(comm, site, &Arc::new(config), regions));
+    group.agree(buffer, None, timeout)
+}
+
+/// All ranks map the same memory, each for the devices of all.
+fn create_local_on_device(
+    comms: &[Arc<Comm>],
+    sites: &[Arc<Site>],
+    config: &Arc<Config>,
+) -> Result<Vec<Arc<Buffer>>> {
+    let mut users: Vec<&Device> = sites.iter().map(|site| &*site.place.device).collect();
+    users.sort_by_key(|device| device.ordinal);
+    users.dedup_by_key(|device| device.ordinal);
+    let allocate = |site: &Arc<Site>| Cuda::allocate(site, config, &users).map(Arc::new);
+    let regions: Vec<Arc<Memory>> = sites.iter().map(allocate).collect::<Result<_>>()?;
+    let each = comms.iter().zip(sites);
+    each.map(|(comm, site)| on_device(comm, site, config, regions.clone())).collect()
+}
+
+fn on_device(
+    comm: &Arc<Comm>,
+    site: &Arc<Site>,
+    config: &Arc<Config>,
+    regions: Vec<Arc<Memory>>,
+) -> Result<Arc<Buffer>> {
+    let cuda = Cuda::new(comm.rank(), config.clone(), site.clone(), regions)?;
+    let host = Host::without_memory(comm.rank(), config.clone())?;
+    Ok(Arc::new(Buffer::new(comm, config.clone(), host, Some(Arc::new(cuda)))))
 }
 
 /// Compares the configurations of all ranks; every rank finds the same first difference.

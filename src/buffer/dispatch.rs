@@ -1,9 +1,11 @@
 //! Dispatch: check, choose a window, exchange counts, send rows; wait, hand out.
 
 use super::arrival::Arrival;
+use super::device::Landing;
 use super::handle::{Dispatched, Handle, Progress};
 use super::state::{Entered, Kind, Op};
 use crate::backend::host::{Routing, Wanted};
+use crate::driver::StreamPointer;
 use crate::error::{Error, Result, Status};
 use crate::plan::dtype::IdType;
 use crate::plan::report::Report;
@@ -13,33 +15,46 @@ use crate::plan::windows::{guard_at_send, Guard};
 use crate::plan::words::{fingerprint, Operation, Phase};
 
 /// A dispatch that may be sent: nothing was written or signalled yet.
-struct Ready {
-    plan: DispatchPlan,
-    tokens: usize,
-    window: usize,
+pub(super) struct Ready {
+    pub plan: DispatchPlan,
+    /// How many there are; on a device at most.
+    pub tokens: usize,
+    pub window: usize,
     guard: Guard,
-    op: Op,
+    pub op: Op,
 }
 
 impl Handle {
-    pub fn dispatch(&self, request: &DispatchRequest, target: &DispatchTarget) -> Result<Arrival> {
+    pub fn dispatch(
+        &self,
+        request: &DispatchRequest,
+        target: &DispatchTarget,
+        stream: StreamPointer,
+    ) -> Result<Arrival> {
         let (mut entered, progress) = self.operate()?;
         let ready = entered.ready(request, progress)?;
         // What the receive would refuse is refused before anything is sent.
         let target = entered.claim(target);
         let arrangement = entered.arrange(&target, &ready.plan.shape)?;
-        entered.free_area(&arrangement)?;
+        let area = entered.free_area(&arrangement)?;
+        if entered.state.device.is_some() {
+            let place = Landing { target, arrangement, area };
+            return entered.dispatch_on_device(&ready, &place, progress, stream);
+        }
         entered.send(ready, progress)?;
         entered.receive(&target, progress)
     }
 
-    pub fn dispatch_send(&self, request: &DispatchRequest) -> Result<()> {
+    pub fn dispatch_send(&self, request: &DispatchRequest, stream: StreamPointer) -> Result<()> {
         let (mut entered, progress) = self.operate()?;
         let ready = entered.ready(request, progress)?;
+        if entered.state.device.is_some() {
+            return entered.send_on_device(&ready, progress, stream);
+        }
         entered.send(ready, progress)
     }
 
-    pub fn dispatch_recv(&self, target: &DispatchTarget) -> Result<Arrival> {
+    pub fn dispatch_recv(&self, target: &DispatchTarget, stream: StreamPointer) -> Result<Arrival> {
         let (mut entered, progress) = self.operate()?;
         if !progress.dispatch_in_flight {
             return Err(Error::invalid_state(
@@ -47,6 +62,9 @@ impl Handle {
             ));
         }
         let target = entered.claim(target);
+        if entered.state.device.is_some() {
+            return entered.receive_on_device(&target, progress, stream);
+        }
         entered.receive(&target, progress)
     }
 }
@@ -69,7 +87,13 @@ impl Entered<'_> {
         }
         let request = cached_tokens(request, progress)?;
         let plan = plan_dispatch(&request, &config)?;
-        let tokens = device_tokens(&request);
+        let tokens = match &self.state.device {
+            None => device_tokens(&request),
+            Some(device) => {
+                device.check_dispatch(&plan)?;
+                request.num_tokens as usize
+            }
+        };
         self.may_send()?;
         let (epoch, newest) = (self.state.epochs.next(), self.state.epochs.newest_received());
         let guard = |ends| guard_at_send(config.sync, config.layout.packed(), ends, newest, epoch);

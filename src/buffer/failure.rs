@@ -70,6 +70,10 @@ impl Failures {
 impl Buffer {
     /// The oldest report. A poisoning one stays.
     pub fn take_report(&self) -> Report {
+        self.look_at_device();
+        if let Some(report) = self.take_device_report() {
+            self.failures.note(report);
+        }
         let mut reports = self.failures.reports();
         let pending = reports.pending.take();
         pending.or_else(|| reports.poison.clone()).unwrap_or_else(|| Report::nothing(self.failures.rank))

@@ -1,7 +1,9 @@
 //! A handle: one routing, and where it stands between its operations.
 
 use super::state::{Buffer, Entered, Kind, Op};
+use crate::backend::cuda::HandleMemory;
 use crate::backend::host::Routing;
+use crate::driver::StreamPointer;
 use crate::error::{Error, Result, Status};
 use crate::plan::dtype::Dtype;
 use crate::plan::request::{Address, CombineShape, DispatchShape, Rows};
@@ -25,6 +27,8 @@ unsafe impl Sync for Handle {}
 pub(super) struct Progress {
     pub number: u64,
     pub routing: Option<Box<Routing>>,
+    /// The same on a device.
+    pub memory: Option<Box<HandleMemory>>,
     /// The buffer's generation when the routing was sent.
     pub generation: u64,
     /// The last dispatch that was sent, and whether its receive is still to come.
@@ -94,8 +98,21 @@ pub struct Counts {
 impl Handle {
     pub fn create(buffer: &Arc<Buffer>) -> Result<Handle> {
         let entered = buffer.enter()?;
-        let (routing, number) = entered.state.new_routing();
-        let progress = Progress { number, routing: Some(routing), ..Progress::default() };
+        let mut progress = Progress::default();
+        match entered.state.device.clone() {
+            None => progress.routing = Some(entered.state.new_routing()),
+            Some(device) => {
+                progress.memory = match entered.state.unused.pop() {
+                    Some(memory) => Some(memory),
+                    None => {
+                        let memory = Box::new(HandleMemory::new(&device)?);
+                        entered.state.own_more(memory.own_range());
+                        Some(memory)
+                    }
+                };
+            }
+        }
+        progress.number = entered.state.new_handle();
         drop(entered);
         Ok(Handle { buffer: buffer.clone(), progress: UnsafeCell::new(progress) })
     }
@@ -109,15 +126,24 @@ impl Handle {
         if progress.generation != entered.state.generation {
             // A reset made everything void: windows and areas are free again, and nothing is in flight.
             let routing = progress.routing.take();
-            let number = progress.number;
-            *progress =
-                Progress { number, routing, generation: entered.state.generation, ..Progress::default() };
+            let (number, memory) = (progress.number, progress.memory.take());
+            *progress = Progress {
+                number,
+                routing,
+                memory,
+                generation: entered.state.generation,
+                ..Progress::default()
+            };
         }
         Ok((entered, progress))
     }
 
-    pub fn counts(&self) -> Result<Counts> {
-        let (_entered, progress) = self.operate()?;
+    /// `timeout_ms`: CUDA, how long to wait for the receive; 0 as long as the buffer's waits.
+    pub fn counts(&self, timeout_ms: u32) -> Result<Counts> {
+        let (entered, progress) = self.operate()?;
+        if entered.state.device.is_some() && progress.arrived.is_some() {
+            return entered.wait_for_counts(progress, timeout_ms);
+        }
         match (&progress.arrived, &progress.routing) {
             (Some(arrived), Some(routing)) => {
                 Ok(Counts { experts: routing.expert_counts.clone(), rows: arrived.present })
@@ -129,7 +155,7 @@ impl Handle {
         }
     }
 
-    pub fn release(&self) -> Result<()> {
+    pub fn release(&self, stream: StreamPointer) -> Result<()> {
         let (mut entered, progress) = self.operate()?;
         if progress.dispatch_in_flight {
             return Err(Error::invalid_state(
@@ -138,11 +164,11 @@ impl Handle {
         }
         let next = entered.state.epochs.next();
         entered.end_open_reads(progress, next);
-        Ok(())
+        entered.enqueue_ends(stream)
     }
 
     /// Reserves the memory for the rows of the next combine.
-    pub fn combine_input(&self, dtype: Dtype) -> Result<Rows> {
+    pub fn combine_input(&self, dtype: Dtype, stream: StreamPointer) -> Result<Rows> {
         let (mut entered, progress) = self.operate()?;
         let (Some(arrived), Some(dispatch)) = (progress.arrived, progress.dispatch) else {
             return Err(Error::invalid_state(
@@ -172,9 +198,9 @@ impl Handle {
         }
         let window = match progress.input {
             Some(input) => input.window,
-            None => entered.reserve_input(progress.number)?,
+            None => entered.reserve_input(progress.number, stream)?,
         };
-        let address = entered.state.host.combine_area(window) as Address;
+        let address = entered.combine_area(window);
         progress.input = Some(CombineInput { window, address, dtype });
         let rows = arrived.slab_rows as i64;
         Ok(Rows {
@@ -200,6 +226,9 @@ impl Handle {
         }
         if let Some(routing) = progress.routing.take() {
             entered.state.keep_routing(routing);
+        }
+        if let Some(memory) = progress.memory.take() {
+            entered.state.unused.push(memory);
         }
         Ok(())
     }
@@ -235,14 +264,16 @@ impl Entered<'_> {
     }
 
     /// Holds a combine window for a handle. Where peers pull what the caller will write, the guard is here.
-    fn reserve_input(&mut self, number: u64) -> Result<usize> {
+    fn reserve_input(&mut self, number: u64, stream: StreamPointer) -> Result<usize> {
         let (mode, pulls) = (self.buffer.config.sync, self.state.host.pulls_from_caller());
         let (newest, next) = (self.state.epochs.newest_received(), self.state.epochs.next());
         let guard = |ends| guard_at_take(mode, ends, newest, next);
         let (window, guard) = self.state.combine.take("combine", guard)?;
         if pulls {
             match guard {
-                Guard::Barrier => self.barrier()?,
+                Guard::Barrier => self.barrier(stream)?,
+                // On a device only an operation can wait.
+                Guard::Acks if self.state.device.is_some() => self.barrier(stream)?,
                 Guard::Acks => {
                     let op = Op { operation: Operation::Combine, epoch: next, fingerprint: 0 };
                     self.guard(op, Kind::Combine, window, Guard::Acks, false)?;

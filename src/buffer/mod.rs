@@ -1,13 +1,16 @@
 //! The manager: owns a rank's memory, windows and handles, decides what an operation may do, and lets a backend do it.
 //!
 //! `comm` joins ranks, `create` and `reset` agree among them, `state` is what one buffer knows, `dispatch`, `arrival`,
-//! `combine` and `barrier` are the operations, `failure` keeps what went wrong, `statistics` and `trace` what happened.
+//! `combine` and `barrier` are the operations, `device` their other half on CUDA: the checks and the choice of windows are
+//! the same, and what the host backend does and awaits becomes one kernel. `failure` keeps what went wrong, `statistics`
+//! and `trace` what happened.
 
 mod arrival;
 mod barrier;
 mod combine;
 mod comm;
 mod create;
+mod device;
 mod dispatch;
 mod failure;
 mod handle;

@@ -37,6 +37,11 @@ impl Buffer {
     /// slow and still store rows, so survivors go on in regions those ranks have never mapped.
     pub fn reset(&self, alive: Option<Vec<bool>>) -> Result<()> {
         let mut entered = self.enter()?;
+        if entered.state.device.is_some() {
+            return Err(Error::unsupported(
+                "deep_ep_buffer_reset on the CUDA backend; destroy the buffer and create a new one",
+            ));
+        }
         if let Some(error) = self.failures.was_aborted() {
             return Err(Error {
                 text: format!("{error}; destroy the buffer and the comm and create anew"),

@@ -5,6 +5,7 @@ use super::failure::Failures;
 use super::owned::Owned;
 use super::statistics::Statistics;
 use super::trace::Trace;
+use crate::backend::cuda::{Cuda, HandleMemory};
 use crate::backend::host::{Host, Routing, Scratch, Watch};
 use crate::error::{Error, Result, Status};
 use crate::plan::config::{within, Config};
@@ -13,8 +14,9 @@ use crate::plan::request::Address;
 use crate::plan::windows::{count_regions, Ends, Epochs, Guard, SyncMode, Windows};
 use crate::plan::words::{Operation, Phase, Turns};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 pub struct Buffer {
@@ -24,6 +26,8 @@ pub struct Buffer {
     pub(super) statistics: Statistics,
     pub(super) trace: Option<Trace>,
     pub(super) alive: RwLock<Vec<bool>>,
+    /// What any thread may ask of the device; empty on the host backend and after destroy.
+    pub(super) device: Mutex<Option<Arc<Cuda>>>,
     timeout_ms: AtomicU32,
     first_timeout_ms: AtomicU32,
     busy: AtomicBool,
@@ -37,8 +41,14 @@ unsafe impl Send for Buffer {}
 
 /// What only the running operation touches.
 pub(super) struct State {
+    /// Without memory where the buffer is on a device.
     pub host: Host,
     pub scratch: Scratch,
+    pub device: Option<Arc<Cuda>>,
+    /// CUDA: ends of reads that came without a stream, for the next operation to enqueue.
+    pub pending_ends: Vec<(Kind, usize)>,
+    /// CUDA: memory of destroyed handles, which kernels may still use; kept for the next ones.
+    pub unused: Vec<Box<HandleMemory>>,
     pub epochs: Epochs,
     pub turns: Turns,
     pub dispatch: WindowSet,
@@ -126,7 +136,12 @@ impl Drop for Entered<'_> {
 }
 
 impl Buffer {
-    pub(super) fn new(comm: &Arc<Comm>, config: Arc<Config>, host: Host) -> Buffer {
+    pub(super) fn new(
+        comm: &Arc<Comm>,
+        config: Arc<Config>,
+        host: Host,
+        device: Option<Arc<Cuda>>,
+    ) -> Buffer {
         let depth = config.depth();
         let state = State {
             scratch: Scratch::new(&host),
@@ -140,9 +155,12 @@ impl Buffer {
             settled: 0,
             generation: 0,
             alive: vec![true; config.num_ranks],
-            own: Owned::new(host.own_ranges()),
+            own: Owned::new(device.as_ref().map_or_else(|| host.own_ranges(), |device| device.own_ranges())),
             spare: Vec::new(),
             handles: 0,
+            device: device.clone(),
+            pending_ends: Vec::new(),
+            unused: Vec::new(),
             host,
         };
         Buffer {
@@ -151,6 +169,7 @@ impl Buffer {
             statistics: Statistics::new(&config, comm.rank()),
             trace: config.trace.then(|| Trace::new(comm.rank())),
             alive: RwLock::new(state.alive.clone()),
+            device: Mutex::new(device),
             timeout_ms: AtomicU32::new(config.timeout_ms),
             first_timeout_ms: AtomicU32::new(config.first_timeout_ms),
             busy: AtomicBool::new(false),
@@ -176,7 +195,16 @@ impl Buffer {
         within("timeout_ms", timeout_ms.into(), 1, u32::MAX.into())?;
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
         self.first_timeout_ms.store(timeout_ms, Ordering::Relaxed);
-        Ok(())
+        match self.device() {
+            Some(device) => device.set_timeouts(timeout_ms, timeout_ms),
+            None => Ok(()),
+        }
+    }
+
+    /// The longest that a wait of the next operation may last.
+    pub(super) fn operation_timeout(&self) -> Duration {
+        let limits = [&self.timeout_ms, &self.first_timeout_ms].map(|limit| limit.load(Ordering::Relaxed));
+        Duration::from_millis(limits[0].max(limits[1]).into())
     }
 
     /// How long agreements of all ranks may take; set_timeout is for operations.
@@ -214,6 +242,7 @@ impl Buffer {
     /// Takes the buffer for an operation: not while it is poisoned or the group aborted.
     pub(super) fn operate(&self) -> Result<Entered<'_>> {
         let entered = self.enter()?;
+        self.look_at_device();
         self.failures.check()?;
         if let Some((rank, reason)) = self.comm.group.aborted() {
             let report = Report {
@@ -235,28 +264,41 @@ impl Buffer {
             Err(error) if error.status == Status::DEEP_EP_CONCURRENT_USE => return Err(error),
             Err(_) => return Ok(()),
         };
+        if let Some(device) = &entered.state.device {
+            let _ = device.drain(); // a device that is lost has no kernels either
+        }
         // SAFETY: `busy` is ours; the reference in `entered` is not used any more.
         drop(unsafe { (*self.state.get()).take() });
+        drop(self.device.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take());
         drop(entered);
         Ok(())
     }
 }
 
 impl State {
+    /// Takes in memory that callers may be handed.
+    pub fn own_more(&mut self, range: Range<Address>) {
+        self.own.add([range]);
+    }
+
     /// Whether an address lies in library memory of this buffer.
     pub fn owns(&self, address: Address) -> bool {
         self.own.contains(address)
     }
 
-    /// Memory for a new handle, and its number.
-    pub fn new_routing(&mut self) -> (Box<Routing>, u64) {
+    /// The number of a new handle.
+    pub fn new_handle(&mut self) -> u64 {
         self.handles += 1;
-        let routing = self.spare.pop().unwrap_or_else(|| {
+        self.handles
+    }
+
+    /// Memory for a new handle.
+    pub fn new_routing(&mut self) -> Box<Routing> {
+        self.spare.pop().unwrap_or_else(|| {
             let routing = Box::new(Routing::new(&self.host.config, self.host.me));
             self.own.add(routing.own_ranges());
             routing
-        });
-        (routing, self.handles)
+        })
     }
 
     pub fn keep_routing(&mut self, routing: Box<Routing>) {
@@ -287,6 +329,11 @@ impl State {
 
     /// Ends the reads of a window and, where peers wait for that, tells them.
     pub fn end_reads(&mut self, kind: Kind, window: usize, next_epoch: u64) {
+        if self.device.is_some() {
+            self.pending_ends.push((kind, window));
+            self.set(kind).windows.end_reads(window, next_epoch);
+            return;
+        }
         let acks = (self.host.config.sync == SyncMode::Ack).then(|| {
             self.acks += 1;
             self.host.signal(Phase::Read, 0, self.acks, 0, &self.alive);

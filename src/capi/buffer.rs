@@ -26,7 +26,7 @@ pub unsafe extern "C" fn deep_ep_buffer_size(
         // SAFETY: the caller passes live objects, num_experts ranks or null, and a writable struct.
         unsafe {
             let comm = object(comm, "comm")?;
-            let config = convert::buffer_config(config, expert_rank, comm.inner.num_ranks())?;
+            let config = convert::buffer_config(config, expert_rank, &comm.inner)?;
             let sizes = Buffer::sizes(&comm.inner, &config)?;
             convert::write_struct(out, "out", convert::sizes(sizes))
         }
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn deep_ep_buffer_create(
         unsafe {
             let comm = object(comm, "comm")?;
             let out = out_pointer(out, "out")?;
-            let config = convert::buffer_config(config, expert_rank, comm.inner.num_ranks())?;
+            let config = convert::buffer_config(config, expert_rank, &comm.inner)?;
             *out = boxed_buffer(Buffer::create(&comm.inner, config)?);
         }
         Ok(())
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn deep_ep_buffer_create_local(
         unsafe {
             out_pointer(out, "out")?;
             let comms = convert::local_comms(comms)?;
-            let config = convert::buffer_config(config, expert_rank, comms.len())?;
+            let config = convert::buffer_config(config, expert_rank, &comms[0])?;
             for (rank, buffer) in Buffer::create_local(&comms, config)?.into_iter().enumerate() {
                 *out.add(rank) = boxed_buffer(buffer);
             }
@@ -112,9 +112,8 @@ pub unsafe extern "C" fn deep_ep_buffer_barrier(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_buffer_barrier", || {
-        let _ = stream; // host operations run on the calling thread
-                        // SAFETY: the caller passes a live buffer.
-        unsafe { object(buffer, "buffer") }?.inner.barrier()
+        // SAFETY: the caller passes a live buffer.
+        unsafe { object(buffer, "buffer") }?.inner.barrier(stream as usize)
     })
 }
 
@@ -204,7 +203,8 @@ pub unsafe extern "C" fn deep_ep_buffer_reset(
 ///
 /// `buffer`: null is allowed and does nothing. Invalid after the call.
 ///
-/// Collective: no. Blocks the host: no (host backend). Capture: not allowed. Threads: exclusive use of the buffer and
+/// Collective: no. Blocks the host: no (host backend); until this rank's operations have left the device, which give
+/// up on peers at once: wait for the stream first (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
 /// its handles.
 ///
 /// Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing

@@ -57,7 +57,8 @@ pub unsafe extern "C" fn deep_ep_comm_create(
 
 /// Makes all ranks of a group in this process at once, from one thread.
 ///
-/// `config`: rank, unique_id and allgather are ignored. `devices`: null, or num_ranks device ordinals (CUDA). `out`: an
+/// `config`: rank, unique_id and allgather are ignored. `devices`: CUDA: the device ordinal of each rank, or null: all
+/// ranks on config.device. `out`: an
 /// array of num_ranks pointers, written only on success; give each back with deep_ep_comm_destroy.
 ///
 /// Collective: no. Blocks the host: no. Capture: not allowed. Threads: any.
@@ -70,12 +71,13 @@ pub unsafe extern "C" fn deep_ep_comm_create_local(
     out: *mut *mut deep_ep_comm_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_comm_create_local", || {
-        let _ = devices; // the host backend has none
-                         // SAFETY: the caller passes a configuration and room for num_ranks pointers.
+        // SAFETY: the caller passes a configuration, null or num_ranks ordinals, and room for num_ranks pointers.
         unsafe {
-            let (num_ranks, backend) = convert::local_comm_config(config)?;
+            let (num_ranks, backend, device) = convert::local_comm_config(config)?;
             out_pointer(out, "out")?;
-            for (rank, inner) in Comm::create_local(num_ranks, backend)?.into_iter().enumerate() {
+            let each = |rank| if devices.is_null() { device } else { *devices.add(rank) };
+            let devices: Vec<i32> = (0..num_ranks as usize).map(each).collect();
+            for (rank, inner) in Comm::create_local(num_ranks, backend, &devices)?.into_iter().enumerate() {
                 *out.add(rank) = Box::into_raw(Box::new(deep_ep_comm_t { inner }));
             }
         }

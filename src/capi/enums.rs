@@ -11,7 +11,7 @@ pub enum deep_ep_backend_t {
     DEEP_EP_BACKEND_AUTO = 0,
     /// Shared memory of one machine; ranks are threads or processes. Needs no GPU.
     DEEP_EP_BACKEND_HOST = 1,
-    /// GPUs of one NVLink domain. This version: DEEP_EP_UNSUPPORTED.
+    /// GPUs of one NVLink domain: packed layouts, in libraries built with CUDA; DEEP_EP_UNSUPPORTED in others.
     DEEP_EP_BACKEND_CUDA = 2,
 }
 

@@ -52,13 +52,13 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_dispatch", || {
-        let _ = stream; // host operations run on the calling thread
-                        // SAFETY: the caller passes a live handle and structs whose pointers hold for the call.
+        // SAFETY: the caller passes a live handle and structs whose pointers hold for the call.
         unsafe {
             let handle = object(handle, "handle")?;
             let request = convert::dispatch_in(input)?;
             let (size, mut out) = convert::dispatch_out(output)?;
-            let arrival = handle.inner.dispatch(&request, &convert::dispatch_target(&out)?)?;
+            let arrival =
+                handle.inner.dispatch(&request, &convert::dispatch_target(&out)?, stream as usize)?;
             convert::fill_dispatch_out(&mut out, &arrival);
             convert::write_sized(output, &out, size);
             Ok(())
@@ -82,11 +82,10 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_send(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_dispatch_send", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
         unsafe {
             let handle = object(handle, "handle")?;
-            handle.inner.dispatch_send(&convert::dispatch_in(input)?)
+            handle.inner.dispatch_send(&convert::dispatch_in(input)?, stream as usize)
         }
     })
 }
@@ -107,12 +106,11 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_recv(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_dispatch_recv", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
         unsafe {
             let handle = object(handle, "handle")?;
             let (size, mut out) = convert::dispatch_out(output)?;
-            let arrival = handle.inner.dispatch_recv(&convert::dispatch_target(&out)?)?;
+            let arrival = handle.inner.dispatch_recv(&convert::dispatch_target(&out)?, stream as usize)?;
             convert::fill_dispatch_out(&mut out, &arrival);
             convert::write_sized(output, &out, size);
             Ok(())
@@ -128,7 +126,8 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_recv(
 /// Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
 /// buffer and its handles.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_INVALID_ARGUMENT.
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_TIMEOUT when the
+/// receive has not run in time, which poisons nothing (CUDA); DEEP_EP_INVALID_ARGUMENT.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_handle_wait_counts(
     handle: *mut deep_ep_handle_t,
@@ -137,10 +136,9 @@ pub unsafe extern "C" fn deep_ep_handle_wait_counts(
     timeout_ms: u32,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_wait_counts", || {
-        let _ = timeout_ms; // on the host the receive has waited already
-                            // SAFETY: the caller passes a live handle, and null or room for the numbers.
+        // SAFETY: the caller passes a live handle, and null or room for the numbers.
         unsafe {
-            let counts = object(handle, "handle")?.inner.counts()?;
+            let counts = object(handle, "handle")?.inner.counts(timeout_ms)?;
             if !expert_counts.is_null() {
                 for (i, &count) in counts.experts.iter().enumerate() {
                     *expert_counts.add(i) = i64::from(count);
@@ -171,13 +169,12 @@ pub unsafe extern "C" fn deep_ep_handle_combine_input(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_combine_input", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle and a writable struct.
         unsafe {
             let handle = object(handle, "handle")?;
             let x = out_pointer(x, "x")?;
             let dtype = convert::combine_dtype(x.dtype, "x.dtype")?;
-            *x = convert::rows(&handle.inner.combine_input(dtype)?);
+            *x = convert::rows(&handle.inner.combine_input(dtype, stream as usize)?);
         }
         Ok(())
     })
@@ -195,9 +192,8 @@ pub unsafe extern "C" fn deep_ep_handle_release(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_release", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle.
-        unsafe { object(handle, "handle") }?.inner.release()
+        unsafe { object(handle, "handle") }?.inner.release(stream as usize)
     })
 }
 
@@ -221,11 +217,11 @@ pub unsafe extern "C" fn deep_ep_handle_combine(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_combine", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle and structs whose pointers hold for the call.
         unsafe {
             let handle = object(handle, "handle")?;
-            handle.inner.combine(&convert::combine_in(input)?, &convert::combine_out(output)?)
+            let (request, target) = (convert::combine_in(input)?, convert::combine_out(output)?);
+            handle.inner.combine(&request, &target, stream as usize)
         }
     })
 }
@@ -245,9 +241,8 @@ pub unsafe extern "C" fn deep_ep_handle_combine_send(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_combine_send", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
-        unsafe { object(handle, "handle")?.inner.combine_send(&convert::combine_in(input)?) }
+        unsafe { object(handle, "handle")?.inner.combine_send(&convert::combine_in(input)?, stream as usize) }
     })
 }
 
@@ -266,9 +261,10 @@ pub unsafe extern "C" fn deep_ep_handle_combine_recv(
     stream: deep_ep_stream_t,
 ) -> deep_ep_status_t {
     fence("deep_ep_handle_combine_recv", || {
-        let _ = stream;
         // SAFETY: the caller passes a live handle and a struct whose pointers hold for the call.
-        unsafe { object(handle, "handle")?.inner.combine_recv(&convert::combine_out(output)?) }
+        unsafe {
+            object(handle, "handle")?.inner.combine_recv(&convert::combine_out(output)?, stream as usize)
+        }
     })
 }
 

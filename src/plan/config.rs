@@ -12,6 +12,7 @@ pub const MAX_TOPK: i32 = 32;
 const MAX_WINDOWS: i32 = 64;
 const MAX_IN_FLIGHT: i32 = 8;
 const MAX_ALIGNMENT: i32 = 65536;
+const MAX_STAGES: i64 = 3;
 const DEFAULT_TIMEOUT_MS: u32 = 30_000;
 const DEFAULT_FIRST_TIMEOUT_MS: u32 = 120_000;
 const FLAG_REFUSE_BAD_IDS: u32 = 1;
@@ -66,6 +67,8 @@ pub struct RawConfig {
     pub timeout_ms: u32,
     pub first_timeout_ms: u32,
     pub flags: u32,
+    /// Not the caller's: whether the comm works on CUDA.
+    pub cuda: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -90,6 +93,10 @@ pub struct Config {
     pub first_timeout_ms: u32,
     pub refuse_bad_ids: bool,
     pub trace: bool,
+    /// Whether operations run on a GPU; how many SMs and stages they use, 0 if that is left open.
+    pub cuda: bool,
+    pub num_sms: i32,
+    pub num_stages: u32,
     pub experts: Experts,
     raw: RawConfig,
 }
@@ -112,8 +119,13 @@ impl Config {
         within("dispatch_windows", raw.dispatch_windows.into(), 0, MAX_WINDOWS.into())?;
         within("combine_windows", raw.combine_windows.into(), 0, MAX_WINDOWS.into())?;
         within("max_in_flight", raw.max_in_flight.into(), 0, MAX_IN_FLIGHT.into())?;
-        host_has_none("num_sms", raw.num_sms)?;
-        host_has_none("num_stages", raw.num_stages)?;
+        if raw.cuda {
+            within("num_sms", raw.num_sms.into(), 0, i32::MAX.into())?;
+            within("num_stages", raw.num_stages.into(), 0, MAX_STAGES)?;
+        } else {
+            host_has_none("num_sms", raw.num_sms)?;
+            host_has_none("num_stages", raw.num_stages)?;
+        }
         if raw.flags & !(FLAG_REFUSE_BAD_IDS | FLAG_TRACE) != 0 {
             return Err(Error::invalid_argument(format_args!(
                 "flags is {:#x}; known are 1 and 2",
@@ -165,6 +177,9 @@ impl Config {
             },
             refuse_bad_ids: raw.flags & FLAG_REFUSE_BAD_IDS != 0,
             trace: raw.flags & FLAG_TRACE != 0,
+            cuda: raw.cuda,
+            num_sms: raw.num_sms,
+            num_stages: raw.num_stages as u32,
             experts,
             raw,
         })

@@ -23,18 +23,18 @@ pub const VERDICT_BYTES: u64 = 192;
 pub const RESET_BYTES: u64 = 64;
 
 /// Hands out consecutive, aligned pieces and adds up their size; an overflow sticks.
-struct Pieces {
+pub(super) struct Pieces {
     align: u64,
     end: Option<u64>,
 }
 
 impl Pieces {
-    fn new(align: u64) -> Self {
+    pub(super) fn new(align: u64) -> Self {
         Pieces { align, end: Some(0) }
     }
 
     /// The offset of a piece of `count * bytes`.
-    fn take(&mut self, count: u64, bytes: u64) -> u64 {
+    pub(super) fn take(&mut self, count: u64, bytes: u64) -> u64 {
         let at = self.end.unwrap_or(0);
         self.end = count
             .checked_mul(bytes)
@@ -42,7 +42,7 @@ impl Pieces {
         at
     }
 
-    fn total(&self) -> Result<u64> {
+    pub(super) fn total(&self) -> Result<u64> {
         self.end.filter(|&end| end <= i64::MAX as u64).ok_or_else(|| {
             Error::new(
                 Status::DEEP_EP_CAPACITY_EXCEEDED,

@@ -1,6 +1,7 @@
 //! What an operation will do, as pure integers: no memory, no threads, no I/O.
 
 pub mod config;
+pub mod device;
 pub mod dtype;
 pub mod experts;
 pub mod layout;

@@ -51,6 +51,13 @@ impl Host {
         Ok(Host { me, config, layout, areas, regions, retired: Vec::new(), local })
     }
 
+    /// The numbers of a buffer whose memory is elsewhere.
+    pub fn without_memory(me: usize, config: Arc<Config>) -> Result<Host> {
+        let (layout, areas) = (layout::Region::of(&config)?, Areas::of(&config, me)?);
+        let regions = vec![None; config.num_ranks];
+        Ok(Host { me, config, layout, areas, regions, retired: Vec::new(), local: LocalMemory::new(0)? })
+    }
+
     /// A region for one rank, as large as the size function says.
     pub fn allocate(config: &Config) -> Result<Arc<Region>> {
         Ok(Arc::new(Region::create(layout::Region::of(config)?.bytes as usize)?))
@@ -72,7 +79,8 @@ impl Host {
     pub fn own_ranges(&self) -> [Range<Address>; 2] {
         let range = |start: *mut u8, bytes: usize| start as usize..start as usize + bytes;
         let mine = self.regions[self.me].as_ref().map_or(0..0, |region| range(region.as_ptr(), region.len()));
-        [mine, range(self.local.as_ptr(), self.areas.bytes as usize)]
+        let local = if self.local.as_ptr().is_null() { 0 } else { self.areas.bytes as usize };
+        [mine, range(self.local.as_ptr(), local)]
     }
 
     /// The address `offset` bytes into a rank's region; null for a rank that does not take part.

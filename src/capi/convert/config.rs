@@ -33,20 +33,18 @@ pub(in crate::capi) unsafe fn comm_config(config: *const deep_ep_comm_config_t) 
 /// As [`comm_config`].
 pub(in crate::capi) unsafe fn local_comm_config(
     config: *const deep_ep_comm_config_t,
-) -> Result<(u32, Backend)> {
+) -> Result<(u32, Backend, i32)> {
     // SAFETY: as the caller promises.
     let (_, config) = unsafe { read_struct(config, "config")? };
     within("num_ranks", config.num_ranks.into(), 1, MAX_RANKS as i64)?;
     reserved("config.reserved", config.reserved)?;
-    Ok((config.num_ranks as u32, backend(config.backend)?))
+    Ok((config.num_ranks as u32, backend(config.backend)?, config.device))
 }
 
 fn backend(number: u32) -> Result<Backend> {
     match number {
         0 | 1 => Ok(Backend::Host),
-        2 => Err(Error::unsupported(
-            "backend is CUDA, which this version does not have; use DEEP_EP_BACKEND_HOST",
-        )),
+        2 => Ok(Backend::Cuda),
         _ => Err(Error::invalid_argument(format_args!("backend is {number}, which is not in 0 .. 2"))),
     }
 }
@@ -70,6 +68,7 @@ impl ParsedComm {
             rank: config.rank as u32,
             num_ranks: config.num_ranks as u32,
             backend: self.backend,
+            device: config.device,
             meeting,
             timeout: Duration::from_millis(timeout_ms.into()),
         })
@@ -93,7 +92,7 @@ fn call_allgather(config: &deep_ep_comm_config_t, mine: &[u8]) -> Result<Vec<u8>
 pub(in crate::capi) unsafe fn buffer_config(
     config: *const deep_ep_buffer_config_t,
     expert_rank: *const i32,
-    num_ranks: usize,
+    comm: &Comm,
 ) -> Result<Config> {
     // SAFETY: as the caller promises.
     let (_, c) = unsafe { read_struct(config, "config")? };
@@ -125,8 +124,9 @@ pub(in crate::capi) unsafe fn buffer_config(
         timeout_ms: c.timeout_ms,
         first_timeout_ms: c.first_timeout_ms,
         flags: c.flags,
+        cuda: comm.backend() == Backend::Cuda,
     };
-    Config::parse(raw, map, num_ranks)
+    Config::parse(raw, map, comm.num_ranks())
 }
 
 /// # Safety
@@ -148,6 +148,7 @@ pub(in crate::capi) unsafe fn local_comms(comms: *const *mut deep_ep_comm_t) -> 
 pub(in crate::capi) fn backend_number(backend: Backend) -> u32 {
     match backend {
         Backend::Host => deep_ep_backend_t::DEEP_EP_BACKEND_HOST as u32,
+        Backend::Cuda => deep_ep_backend_t::DEEP_EP_BACKEND_CUDA as u32,
     }
 }
 
@@ -158,7 +159,7 @@ pub(in crate::capi) fn sizes(s: Sizes) -> deep_ep_buffer_sizes_t {
         signals: s.signals as i64,
         local_outputs: s.local_outputs as i64,
         handle: s.handle as i64,
-        pinned_host: 0,
+        pinned_host: s.pinned as i64,
         total_symmetric: s.symmetric as i64,
         total_device: (s.symmetric + s.local_outputs) as i64,
         slabs: s.slabs.0 as i64,

@@ -40,7 +40,9 @@ pub fn plan_combine(
     rows: u64,
     slab_rows: u64,
 ) -> Result<CombinePlan> {
-    host_has_none("num_sms", request.num_sms)?;
+    if !config.cuda {
+        host_has_none("num_sms", request.num_sms)?;
+    }
     within("hidden", request.hidden, 0, 1 << 30)?;
     let hidden = if request.hidden == 0 { hidden } else { request.hidden as u64 };
     let dtype = combine_dtype(request.x.dtype)?;

@@ -44,7 +44,9 @@ pub struct DispatchPlan {
 }
 
 pub fn plan_dispatch(request: &DispatchRequest, config: &Config) -> Result<DispatchPlan> {
-    host_has_none("num_sms", request.num_sms)?;
+    if !config.cuda {
+        host_has_none("num_sms", request.num_sms)?;
+    }
     tokens(request.num_tokens, config)?;
     within("hidden", request.hidden, 1, 1 << 30)?;
     let shape = dispatch_shape(request, config)?;

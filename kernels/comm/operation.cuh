@@ -1,0 +1,102 @@
+// The life of one operation on the device: what every block reads at its start, and what the last block writes back.
+#pragma once
+#include "../layout/address.cuh"
+#include "../ptx/memory.cuh"
+#include "../ptx/special.cuh"
+
+namespace ep {
+
+// One per block, in shared memory.
+struct OperationState {
+    BufferWords words;       // as they were when the operation began
+    u64 epoch;
+    u64 waited_since;        // of the wait that failed
+    u64 expected;
+    u32 status;              // why this block must end, or SUCCESS
+    u32 failed_phase;
+    u32 failed_rank;
+    u32 adopted;             // 1 + the rank whose verdict ended the wait, or 0
+    u32 is_last;
+    u32 flag;
+};
+
+__device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
+__device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
+
+// Reads the buffer's words and claims the buffer for this launch. All threads call it; afterwards op.status says
+// whether the operation may go on. op.epoch is the next epoch, right for operations that send.
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
+    constexpr u32 words = sizeof(BufferWords) / 8;
+    BufferState *state = buffer_state(c);
+    for (u32 i = threadIdx.x; i < words; i += blockDim.x)
+        reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
+    if (threadIdx.x == blockDim.x - 1) {
+        u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
+        op.flag = owner != 0 && owner != c.launch;
+        op.is_last = 0;
+        op.failed_phase = PHASES;
+        op.failed_rank = ~0u;
+        op.adopted = 0;
+        op.expected = 0;
+        op.waited_since = 0;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        op.epoch = op.words.epoch + 1;
+        op.status = op.words.poisoned ? (u32)op.words.poisoned : op.flag ? (u32)CONCURRENT_USE : (u32)SUCCESS;
+    }
+    __syncthreads();
+}
+
+// True in every thread of the block that passes ticket `stage` last. Whatever any block wrote before, this block sees.
+__device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        u32 *ticket = &buffer_state(c)->tickets[stage];
+        op.is_last = ptx::add_acq_rel_gpu(ticket, 1) == gridDim.x - 1;
+        if (op.is_last) ptx::store_relaxed_gpu(ticket, 0);
+    }
+    __syncthreads();
+    return op.is_last != 0;
+}
+
+// What an operation changes. `window` NO_WINDOW leaves the windows alone.
+struct Outcome {
+    bool sent, received;
+    u32 signals[PHASES];
+    u32 kind, window;
+    u64 ends;
+    u32 other_window;        // a dispatch window whose reads this operation ended
+    u64 other_ends;
+    bool acknowledged;       // a READ signal for the windows above went out
+};
+
+// One thread of the last block. The buffer is free for the next launch afterwards.
+__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
+    BufferState *state = buffer_state(c);
+    BufferWords *w = &state->words;
+    if (o.sent) w->epoch = op.epoch;
+    if (o.received && op.epoch > op.words.received) w->received = op.epoch;
+    for (u32 p = 0; p < PHASES; p++)
+        if (o.signals[p]) w->sent[p] = op.words.sent[p] + o.signals[p];
+    u64 ack = op.words.reads_ended + 1;
+    if (o.acknowledged) w->reads_ended = ack;
+    if (o.window != NO_WINDOW) {
+        w->ends[o.kind][o.window] = o.ends;
+        if (o.acknowledged) w->acks[o.kind][o.window] = ack;
+    }
+    if (o.other_window != NO_WINDOW) {
+        w->ends[DISPATCH_WINDOW][o.other_window] = o.other_ends;
+        if (o.acknowledged) w->acks[DISPATCH_WINDOW][o.other_window] = ack;
+    }
+    __threadfence();
+    state->owner = 0;
+}
+
+__device__ __forceinline__ Outcome no_outcome() {
+    Outcome o = {};
+    o.window = o.other_window = NO_WINDOW;
+    return o;
+}
+
+} // namespace ep

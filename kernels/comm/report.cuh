@@ -1,0 +1,85 @@
+// Reports to the host, and the verdicts by which ranks name the same culprit.
+#pragma once
+#include "operation.cuh"
+
+namespace ep {
+
+// Fills `report` and makes it visible to the host. One thread.
+__device__ inline void publish(HostReport *report, u64 number, const CommParams &c, u32 status, u32 phase, u64 epoch) {
+    report->status = status;
+    report->operation = c.fingerprint >> 12;
+    report->phase = phase;
+    report->rank = (i32)c.rank;
+    report->epoch = epoch;
+    ptx::store_release_sys(&report->ready, number);
+}
+
+// A report that does not poison: the first since the host last took one.
+__device__ inline void report_soft(const CommParams &c, const OperationState &op, u32 status, i64 row, i64 value) {
+    BufferState *state = buffer_state(c);
+    u64 cleared = ptx::load_relaxed_sys(&buffer_control(c)->soft_cleared);
+    if (ptx::swap_if_equal_gpu(&state->soft_claim, cleared, cleared + 1) != cleared) return;
+    HostReport *report = at<HostReport>(c.soft_report);
+    report->row = row;
+    report->value = value;
+    report->num_missing = 0;
+    report->first_missing = -1;
+    report->expected = report->seen = report->waited_ns = 0;
+    publish(report, cleared + 1, c, status, 0, op.epoch);
+}
+
+// The set of ranks that this failure is about: one word per 64 ranks, by one warp.
+__device__ inline u64 missing_word(const CommParams &c, const OperationState &op, u64 number, u32 index) {
+    u64 bits = 0;
+    for (u32 half = 0; half < 2; half++) {
+        u32 rank = index * 64 + half * WARP + lane_id();
+        bool missing = false;
+        if (rank < c.ranks && is_alive(c, rank)) {
+            if (op.status == TIMEOUT && op.failed_phase < PHASES)
+                missing = (ptx::load_acquire_sys(signal_word(c, c.rank, op.failed_phase, rank, number)) >> 16) < op.expected;
+            if (rank == op.failed_rank) missing = true;
+        }
+        bits |= (u64)__ballot_sync(FULL, missing) << (half * WARP);
+    }
+    return bits;
+}
+
+// Called by all threads of a block whose op.status is set. The first block to come writes the report, tells the peers
+// its verdict and poisons the buffer. `number` is that of the signal that was waited for.
+__device__ inline void fail(const CommParams &c, OperationState &op, u64 number) {
+    BufferState *state = buffer_state(c);
+    u32 adopted = op.adopted;
+    __syncthreads();
+    if (threadIdx.x == 0) op.flag = ptx::swap_if_equal_gpu(&state->claim, 0, 1) == 0;
+    __syncthreads();
+    if (op.flag && warp_id() == 0) {
+        HostReport *report = at<HostReport>(c.report);
+        u32 words = div_up(c.ranks, 64), count = 0;
+        i32 first = -1;
+        for (u32 i = 0; i < words; i++) {
+            u64 bits = adopted ? ptx::load_relaxed_sys(verdict_mask(c, c.rank, adopted - 1) + i) : missing_word(c, op, number, i);
+            count += __popcll(bits);
+            if (first < 0 && bits) first = (i32)(i * 64) + __ffsll((i64)bits) - 1;
+            if (lane_id() == 0) report->missing[i] = bits;
+            for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
+                if (peer != c.rank) ptx::store_relaxed_sys(verdict_mask(c, peer, c.rank) + i, bits);
+        }
+        __syncwarp();
+        for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
+            if (peer != c.rank) ptx::store_release_sys(verdict_word(c, peer, c.rank), op.epoch << 16 | op.status);
+        if (lane_id() == 0) {
+            report->num_missing = (i32)count;
+            report->first_missing = first;
+            report->expected = op.expected;
+            report->seen = op.failed_phase < PHASES ? ptx::load_relaxed_sys(signal_word(c, c.rank, op.failed_phase, op.failed_rank, number)) >> 16 : 0;
+            report->row = report->value = -1;
+            report->waited_ns = op.waited_since ? ptx::nanoseconds() - op.waited_since : 0;
+            publish(report, 1, c, op.status, op.failed_phase, op.epoch);
+        }
+        __syncwarp();
+        if (lane_id() == 0) ptx::store_release_gpu(&state->words.poisoned, op.status);
+    }
+    __syncthreads();
+}
+
+} // namespace ep

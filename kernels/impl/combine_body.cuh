@@ -1,0 +1,83 @@
+// The bodies of the packed combine kernels whose windows hold finished rows: by rank, and EXACT by expert.
+#pragma once
+#include "combine.cuh"
+
+namespace ep {
+
+// Rows into the window where needed, then the signal that they may be read. True in the block that signalled.
+template <class Row, bool BY_ROW> __device__ inline bool offer_rows(const CombineParams &p, CombineShared &s) {
+    OperationState &op = s.op;
+    bool writes = (p.flags & COPY_OUT) || p.carried;
+    if (writes) {
+        u64 rows = BY_ROW ? s.rows : s.expert_rows;
+        fill_window<Row>(p, rows, BY_ROW ? rows * p.num_topk : rows);
+        if (!pass_ticket(p.comm, op, TICKET_READY)) return false;
+    } else if (blockIdx.x != 0) {
+        return false;
+    }
+    signal_peers(p.comm, DATA, op.words.sent[DATA], signal_value(p.comm, op.epoch));
+    return true;
+}
+
+__device__ __forceinline__ void end_receive(const CombineParams &p, CombineShared &s, Outcome o, u64 ends) {
+    if (!pass_ticket(p.comm, s.op, TICKET_SUMMED)) return;
+    o.received = true;
+    o.kind = COMBINE_WINDOW;
+    o.window = p.window;
+    o.ends = ends;
+    o.acknowledged = acknowledge(p.comm, s.op);
+    if (threadIdx.x == 0) finish(p.comm, s.op, o);
+}
+
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s) {
+    OperationState &op = s.op;
+    Guard guard;
+    if (!enter_combine(p, s, (p.flags & COPY_OUT) || p.carried, guard)) return end_combine(p, s);
+    offer_rows<Row, BY_ROW>(p, s);
+    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) return;
+    u32 block_warps = blockDim.x / WARP;
+    pull_rows<Row, BY_ROW>(p, s.tokens, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    end_receive(p, s, combine_outcome(p, op, guard), op.epoch + 1);
+}
+
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(const CombineParams &p, CombineShared &s) {
+    OperationState &op = s.op;
+    Guard guard;
+    bool writes = (p.flags & COPY_OUT) || p.carried;
+    if (!enter_combine(p, s, writes, guard)) return end_combine(p, s);
+    offer_rows<Row, BY_ROW>(p, s);
+    if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->combine_epoch = op.epoch;
+    record->combine_turn = op.words.sent[DATA];
+    record->combine_refused = 0;
+    finish(p.comm, op, combine_outcome(p, op, guard));
+}
+
+// Puts the epoch of the operation that was sent in place of the next one's. False: nothing is to be received.
+__device__ __forceinline__ bool resume_combine(const CombineParams &p, CombineShared &s, u64 &turn, u64 &next) {
+    OperationState &op = s.op;
+    begin(p.comm, op);
+    next = op.epoch;
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    turn = record->combine_turn;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        op.epoch = record->combine_epoch;
+        s.tokens = record->num_tokens;
+        if (op.status == SUCCESS && record->combine_refused) op.status = BUSY;
+    }
+    __syncthreads();
+    return op.status == SUCCESS;
+}
+
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s) {
+    u64 turn, next;
+    if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
+    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch)) return;
+    u32 block_warps = blockDim.x / WARP;
+    pull_rows<Row, BY_ROW>(p, s.tokens, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    end_receive(p, s, no_outcome(), next);
+}
+
+} // namespace ep

@@ -1,0 +1,140 @@
+// Packed dispatch, whole and in halves.
+#pragma once
+#include "../comm/guard.cuh"
+#include "expand.cuh"
+#include "send_rows.cuh"
+#include "side_data.cuh"
+
+namespace ep {
+
+enum class Part { WHOLE, SEND, RECEIVE };
+
+constexpr u32 MAX_WARPS = 32;
+constexpr u32 ZERO_BYTES = 1024; // of shared memory, source of zero rows
+
+struct DispatchShared {
+    OperationState op;
+    u64 full[MAX_WARPS * MAX_STAGES];
+    u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
+    u32 side_last;
+};
+
+// Tickets of a dispatch.
+enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
+
+__device__ __forceinline__ u32 token_count(const DispatchParams &p) {
+    if (!p.num_tokens_device) return p.num_tokens;
+    i32 n = __ldg(at<const i32>(p.num_tokens_device));
+    return n < 0 ? 0 : min((u32)n, p.num_tokens);
+}
+
+// This block's tokens: whole slices where arrival is announced by slices.
+__device__ __forceinline__ Tokens tokens_of_block(const DispatchParams &p, u32 count, bool by_slices) {
+    u64 units = by_slices ? (count + (1u << p.slice_shift) - 1) >> p.slice_shift : count;
+    u32 begin = (u32)(units * blockIdx.x / gridDim.x), end = (u32)(units * (blockIdx.x + 1) / gridDim.x);
+    if (!by_slices) return {begin, end};
+    return {min(begin << p.slice_shift, count), min(end << p.slice_shift, count)};
+}
+
+__device__ __forceinline__ Ring ring_of(const DispatchParams &p, DispatchShared &s, char *dynamic, u32 warp) {
+    return {dynamic + (u64)warp * p.stages * p.piece_bytes, s.full + warp * MAX_STAGES, p.piece_bytes, p.stages};
+}
+
+// Dynamic shared memory: the rings, zeros, the counting area.
+__device__ __forceinline__ u32 ring_bytes(const DispatchParams &p) { return (p.row_warps + p.expand_warps) * p.stages * p.piece_bytes; }
+
+__device__ __forceinline__ u64 *progress_word(const DispatchParams &p, u32 holder, u32 source, u32 slice) {
+    return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + 1) + slice;
+}
+
+__device__ __forceinline__ void tell_progress(const DispatchParams &p, const OperationState &op, u32 slice, u32 thread, u32 threads) {
+    for (u32 peer = thread; peer < p.comm.ranks; peer += threads)
+        if (is_alive(p.comm, peer)) ptx::store_release_sys(progress_word(p, peer, p.comm.rank, slice), op.epoch);
+}
+
+// Bad ids of this operation, if any: the first in row order. One thread of the block that publishes the counts.
+__device__ inline void report_bad_id(const DispatchParams &p, const OperationState &op) {
+    BufferState *state = buffer_state(p.comm);
+    u64 bad = ptx::load_relaxed_gpu(&state->first_bad);
+    if (!bad) return;
+    state->first_bad = 0;
+    u64 index = ~bad;
+    report_soft(p.comm, op, INVALID_EXPERT_ID, (i64)(index / p.num_topk), load_id(p, index));
+}
+
+// Counts, exchange and positions. False: the operation has failed.
+__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool by_expert) {
+    Histograms h = make_histograms(p, dynamic + ring_bytes(p) + ZERO_BYTES, blockDim.x / WARP, by_expert);
+    count_tokens(p, h, tokens);
+    publish_block_counts(p, h);
+    if (pass_ticket(p.comm, s.op, TICKET_COUNTED)) {
+        publish_counts(p, s.op);
+        if (threadIdx.x == 0) report_bad_id(p, s.op);
+    }
+    if (!wait_peers(p.comm, s.op, COUNTS, s.op.words.sent[COUNTS], s.op.epoch)) return false;
+    compute_bases(p, s.op, h, by_expert);
+    assign_positions(p, h, tokens, by_expert);
+    keep_counts(p, s.op);
+    __syncthreads();
+    return true;
+}
+
+// Before a whole or a sending dispatch may write. False: it has failed or is refused (then op.status is BUSY).
+__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &guard) {
+    OperationState &op = s.op;
+    guard = guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
+    if (guard == REFUSED) {
+        if (threadIdx.x == 0) op.status = BUSY;
+        __syncthreads();
+        return false;
+    }
+    return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
+}
+
+// The end of an operation that did not succeed. All threads of every block.
+__device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &s, bool by_expert, bool has_outputs) {
+    OperationState &op = s.op;
+    if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
+    if (has_outputs) write_nothing(p, by_expert, whole_block());
+    if (op.status != BUSY) return;
+    if (!pass_ticket(p.comm, op, TICKET_REFUSED) || threadIdx.x != 0) return;
+    report_soft(p.comm, op, BUSY, -1, -1);
+    at<HandleRecord>(p.record)->dispatch_refused = 1;
+    finish(p.comm, op, no_outcome());
+}
+
+// Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
+__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tokens tokens, const Team &t, const char *zeros, bool by_expert, bool cast) {
+    OperationState &op = s.op;
+    send_side_data(p, tokens, t.warp(), t.warps(), by_expert, !cast);
+    t.sync();
+    if (t.index == 0) {
+        u32 *ticket = &buffer_state(p.comm)->tickets[TICKET_SIDE];
+        s.side_last = ptx::add_acq_rel_gpu(ticket, 1) == gridDim.x - 1;
+        if (s.side_last) ptx::store_relaxed_gpu(ticket, 0);
+    }
+    t.sync();
+    if (s.side_last) tell_progress(p, op, p.slices, t.index, t.threads);
+
+    // The kept matrix is complete only in this block's part; the exchange's is, until this rank's data signal.
+    const i32 *matrix = p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+    Received r = sum_received(p, matrix);
+    if (by_expert) sum_experts(p, matrix, r, false);
+    if (t.block == 0 && t.warp() == 0) {
+        write_counts(p, op, matrix, by_expert);
+        tell_host(p);
+    }
+    fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
+    if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
+
+    for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
+        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE);
+    t.sync();
+    if (op.status != SUCCESS) return;
+    if (by_expert)
+        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
+    else
+        receive_side_by_rank(p, r.rows, t);
+}
+
+} // namespace ep

@@ -1,0 +1,255 @@
+// The bodies of the packed dispatch kernels.
+#pragma once
+#include "cast_rows.cuh"
+#include "dispatch.cuh"
+
+namespace ep {
+
+// Tells the peers of each slice of this block's tokens as soon as all row warps have sent it. One warp.
+__device__ inline void slice_role(const DispatchParams &p, DispatchShared &s, Tokens tokens) {
+    u32 per_slice = 1u << p.slice_shift;
+    for (u32 begin = tokens.begin; begin < tokens.end; begin += per_slice) {
+        u32 n = min(begin + per_slice, tokens.end) - tokens.begin; // tokens of the block up to the slice's end
+        for (u32 w = lane_id(); w < p.row_warps; w += WARP) {
+            u32 needed = w < n ? div_up(n - w, p.row_warps) : 0;
+            u64 since = ptx::nanoseconds();
+            while (ptx::read_acquire_shared(&s.left[w]) < needed)
+                if (ptx::nanoseconds() - since > timeout_of(p.comm, s.op)) break; // the row warps do not wait for peers
+        }
+        __syncwarp();
+        tell_progress(p, s.op, begin >> p.slice_shift, lane_id(), WARP);
+    }
+}
+
+// Rows of other ranks to their expert rows, as their slices arrive. Warp `index` of `warps` of this block.
+template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, u32 index, u32 warps) {
+    OperationState &op = s.op;
+    const i32 *matrix = p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+    u32 columns = count_columns(p), items = 0;
+    u64 base = own_base(p.comm), first = 0;
+    for (u32 source = 0; source < p.comm.ranks; source++) {
+        u64 n = is_alive(p.comm, source) ? (u32)matrix[(u64)source * columns + p.comm.rank] : 0, start = first;
+        first += n;
+        if (source == p.comm.rank || start >= p.max_recv_rows) continue;
+        n = min(n, p.max_recv_rows - start);
+        if (lane_id() == 0) wait_progress(p.comm, op, progress_word(p, p.comm.rank, source, p.slices), source, SIDE);
+        __syncwarp();
+        u32 known = FULL;
+        u64 begin = start + n * blockIdx.x / gridDim.x, end = start + n * (blockIdx.x + 1) / gridDim.x;
+        items += expand_rows(p, ring, items, begin, end, index, warps, [&](u64 row) {
+            u32 token = (u32)(at<const i64>(base + p.side_source)[row] - (i64)source * p.max_tokens), slice = token >> p.slice_shift;
+            if (slice == known) return;
+            known = slice;
+            if (lane_id() == 0) {
+                wait_progress(p.comm, op, progress_word(p, p.comm.rank, source, slice), source, SLICE);
+                ptx::fence_proxy_async();
+            }
+            __syncwarp();
+        }, [&](u64 row, i32 place) {
+            if (!CAST) return; // otherwise scales come with the side data
+            for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
+                store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
+        });
+        if (__shfl_sync(FULL, *(volatile u32 *)&op.status, 0) != SUCCESS) return;
+    }
+}
+
+template <bool CAST>
+__device__ __forceinline__ void send_role(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool expand_own) {
+    Ring ring = ring_of(p, s, dynamic, warp_id());
+    RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
+    u32 *progress = expand_own ? &s.left[warp_id()] : nullptr;
+    if constexpr (CAST)
+        send_cast_rows(p, ring, rows, expand_own, progress);
+    else
+        send_rows(p, ring, rows, expand_own, progress);
+}
+
+// After all rows have left: the last block signals. True in that block.
+__device__ __forceinline__ bool signal_sent(const DispatchParams &p, DispatchShared &s) {
+    if (!pass_ticket(p.comm, s.op, TICKET_SENT)) return false;
+    signal_peers(p.comm, DATA, s.op.words.sent[DATA], signal_value(p.comm, s.op.epoch));
+    return true;
+}
+
+__device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, Guard guard) {
+    Outcome o = no_outcome();
+    o.sent = true;
+    o.signals[DATA] = 1;
+    o.signals[COUNTS] = !(p.flags & CACHED);
+    o.signals[ENTER] = guard == ENTRY_BARRIER;
+    o.kind = DISPATCH_WINDOW;
+    o.window = p.window;
+    o.ends = OPEN;
+    return o;
+}
+
+__device__ __forceinline__ void keep_record(const DispatchParams &p, const OperationState &op, u32 count) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatch_epoch = op.epoch;
+    record->dispatch_turn = op.words.sent[DATA];
+    record->dispatch_refused = 0;
+    record->num_tokens = count;
+}
+
+// Rows from the window to caller memory, once all have come.
+__device__ inline void copy_out(const DispatchParams &p, DispatchShared &s, char *dynamic, u64 rows) {
+    if (warp_id() >= p.row_warps + p.expand_warps) return;
+    if (lane_id() == 0) ptx::fence_proxy_async();
+    u64 base = own_base(p.comm);
+    u32 warps = p.row_warps + p.expand_warps;
+    u64 n = min(rows, p.out_rows), begin = n * blockIdx.x / gridDim.x, end = n * (blockIdx.x + 1) / gridDim.x;
+    for (u64 row = begin + warp_id(); row < end; row += warps) {
+        const char *from = at<const char>(base + p.rows + row * p.row_stride);
+        char *to = at<char>(p.out_x + row * p.out_x_stride);
+        for (u32 i = lane_id() * 16; i < p.row_bytes; i += WARP * 16) ptx::store_row16(to + i, ptx::load_row16(from + i));
+        if (p.scale_bytes) store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), row, lane_id(), WARP);
+    }
+}
+
+// What remains of a receive when every row is here: all threads of every block.
+template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParams &p, DispatchShared &s, char *dynamic, const char *zeros) {
+    OperationState &op = s.op;
+    const i32 *matrix = at<const i32>(p.counts);
+    Received r = sum_received(p, matrix);
+    if (BY_EXPERT) sum_experts(p, matrix, r, false);
+    Team all = whole_block();
+    if (blockIdx.x == 0 && warp_id() == 0) {
+        write_counts(p, op, matrix, BY_EXPERT);
+        tell_host(p);
+    }
+    fill_past_end(p, BY_EXPERT ? r.expert_rows : r.rows, BY_EXPERT ? 1 : p.num_topk, all);
+    if constexpr (!BY_EXPERT) {
+        receive_side_by_rank(p, r.rows, all);
+        if (p.flags & COPY_OUT) copy_out(p, s, dynamic, r.rows);
+        return;
+    }
+    u64 begin = r.rows * blockIdx.x / gridDim.x, end = r.rows * (blockIdx.x + 1) / gridDim.x;
+    u32 ring_warps = p.row_warps + p.expand_warps;
+    if (warp_id() < ring_warps) {
+        if (lane_id() == 0) ptx::fence_proxy_async();
+        __syncwarp();
+        expand_rows(p, ring_of(p, s, dynamic, warp_id()), 0, begin, end, warp_id(), ring_warps, [](u64) {}, [](u64, i32) {});
+    } else {
+        Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
+        fill_pads(p, matrix, zeros, ZERO_BYTES, t);
+        expand_side(p, begin, end, t, true);
+    }
+}
+
+__device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic, char *zeros) {
+    if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
+    if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
+    for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) reinterpret_cast<uint4 *>(zeros)[i] = make_uint4(0, 0, 0, 0);
+    ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
+    __syncthreads();
+}
+
+template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void dispatch_send_body(const DispatchParams &p, DispatchShared &s, char *dynamic) {
+    OperationState &op = s.op;
+    constexpr bool WHOLE = PART == Part::WHOLE;
+    constexpr bool SLICES = WHOLE && BY_EXPERT;
+    begin(p.comm, op);
+    Guard guard = WRITE_AT_ONCE;
+    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    bool cached = p.flags & CACHED;
+    u32 count = cached ? (u32)at<const HandleRecord>(p.record)->num_tokens : token_count(p);
+    Tokens tokens = tokens_of_block(p, count, SLICES);
+    u32 ring_warps = p.row_warps + p.expand_warps;
+    char *zeros = dynamic + ring_bytes(p);
+    init_dispatch_shared(p, s, dynamic, zeros);
+    if (warp_id() < p.row_warps) { // rows are fetched while the ranks still count
+        RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
+        prime_ring(ring_of(p, s, dynamic, warp_id()), rows.items(), rows);
+    }
+    if (!cached) {
+        if (!route(p, s, dynamic, tokens, BY_EXPERT)) {
+            if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
+            return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+        }
+    } else if (p.topk_weights) {
+        replace_weights(p, tokens);
+        __syncthreads();
+    }
+
+    if (warp_id() < p.row_warps) {
+        send_role<CAST>(p, s, dynamic, tokens, SLICES);
+    } else if (SLICES && warp_id() < ring_warps) {
+        expand_role<CAST>(p, s, ring_of(p, s, dynamic, warp_id()), warp_id() - p.row_warps, p.expand_warps);
+    } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
+        slice_role(p, s, tokens);
+    } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
+        Team t = {threadIdx.x - ring_warps * WARP, p.side_warps * WARP, 1, blockIdx.x, gridDim.x};
+        if (WHOLE)
+            side_role(p, s, tokens, t, zeros, BY_EXPERT, CAST);
+        else
+            send_side_data(p, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
+    }
+    __syncthreads();
+    if (op.status != SUCCESS) {
+        fail(p.comm, op, 0);
+        return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    }
+
+    bool last = signal_sent(p, s);
+    if constexpr (!WHOLE) {
+        if (last && threadIdx.x == 0) {
+            keep_record(p, op, count);
+            finish(p.comm, op, dispatch_outcome(p, guard));
+        }
+        return;
+    }
+    bool copies = !BY_EXPERT && (p.flags & COPY_OUT);
+    if (!last && !copies) return;
+    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) {
+        Team alone = {threadIdx.x, blockDim.x, 0, 0, 1};
+        write_nothing(p, BY_EXPERT, copies ? whole_block() : alone);
+        return;
+    }
+    if (copies) {
+        copy_out(p, s, dynamic, sum_received(p, at<const i32>(p.counts)).rows);
+        if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
+    }
+    Outcome o = dispatch_outcome(p, guard);
+    o.received = true;
+    if (!(p.flags & KEEP_OPEN)) {
+        o.ends = op.epoch + 1;
+        o.acknowledged = acknowledge(p.comm, op);
+    }
+    if (threadIdx.x == 0) {
+        keep_record(p, op, count);
+        finish(p.comm, op, o);
+    }
+}
+
+template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(const DispatchParams &p, DispatchShared &s, char *dynamic) {
+    OperationState &op = s.op;
+    begin(p.comm, op);
+    if (op.status != SUCCESS) return end_unsatisfied(p, s, BY_EXPERT, true);
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    u64 turn = record->dispatch_turn, next = op.epoch;
+    bool refused = record->dispatch_refused != 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        op.epoch = record->dispatch_epoch;
+        if (refused) op.status = BUSY;
+    }
+    __syncthreads();
+    if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
+    if (!wait_peers(p.comm, op, DATA, turn, op.epoch)) return write_nothing(p, BY_EXPERT, whole_block());
+    char *zeros = dynamic + ring_bytes(p);
+    init_dispatch_shared(p, s, dynamic, zeros);
+    receive_all<BY_EXPERT>(p, s, dynamic, zeros);
+    if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
+    Outcome o = no_outcome();
+    o.received = true;
+    o.kind = DISPATCH_WINDOW;
+    if (!(p.flags & KEEP_OPEN)) {
+        o.window = p.window;
+        o.ends = next;
+        o.acknowledged = acknowledge(p.comm, op);
+    }
+    if (threadIdx.x == 0) finish(p.comm, op, o);
+}
+
+} // namespace ep

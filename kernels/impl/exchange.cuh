@@ -1,0 +1,98 @@
+// The count exchange and the prefix sums over ranks and blocks that follow from it.
+#pragma once
+#include "../comm/signal.cuh"
+#include "../comm/wait.cuh"
+#include "routing.cuh"
+
+namespace ep {
+
+__device__ __forceinline__ u32 count_columns(const DispatchParams &p) { return p.comm.ranks + p.num_experts; }
+
+// The region in `holder`'s memory that takes the counts of exchange `number`.
+__device__ __forceinline__ i32 *count_row(const DispatchParams &p, u32 holder, u64 number, u32 source) {
+    u64 region = p.count_regions + (number & p.count_region_mask) * p.count_region_bytes;
+    return at<i32>(peer_base(p.comm, holder) + region) + (u64)source * count_columns(p);
+}
+
+// The last block to count: this rank's row goes to every peer, then the signal.
+__device__ inline void publish_counts(const DispatchParams &p, const OperationState &op) {
+    u32 columns = count_columns(p);
+    u64 number = op.words.sent[COUNTS];
+    for (u32 c = threadIdx.x; c < columns; c += blockDim.x) {
+        i32 total = (i32)ptx::load_relaxed_gpu(at<const u32>(p.totals) + c);
+        ptx::store_relaxed_gpu(at<u32>(p.totals) + c, 0); // for the next operation
+        for (u32 peer = 0; peer < p.comm.ranks; peer++)
+            if (is_alive(p.comm, peer)) count_row(p, peer, number, p.comm.rank)[c] = total;
+    }
+    __syncthreads();
+    signal_peers(p.comm, COUNTS, number, signal_value(p.comm, op.epoch));
+}
+
+// Sum over blocks before this one, for one column.
+__device__ __forceinline__ i32 blocks_before(const DispatchParams &p, u32 column) {
+    const i32 *counts = at<const i32>(p.block_counts) + column;
+    u32 columns = count_columns(p);
+    i32 sum = 0;
+#pragma unroll 8
+    for (u32 b = 0; b < blockIdx.x; b++) sum += counts[(u64)b * columns];
+    return sum;
+}
+
+__device__ __forceinline__ u64 round_up(u64 v, u32 to) { return to > 1 ? (v + to - 1) / to * to : v; }
+
+// First rows of the experts of rank `owner` in its expert layout, from totals over sources. One warp.
+__device__ inline void scan_experts(const DispatchParams &p, const i32 *totals, u32 owner, i32 *starts) {
+    u32 first = __ldg(at<const u32>(p.rank_first) + owner), end = __ldg(at<const u32>(p.rank_first) + owner + 1);
+    i32 carried = 0;
+    for (u32 base = first; base < end; base += WARP) {
+        u32 i = base + lane_id();
+        u32 expert = i < end ? __ldg(at<const u32>(p.expert_order) + i) : 0;
+        i32 size = i < end ? (i32)round_up((u32)totals[expert], p.alignment) : 0, sum = size;
+        for (u32 d = 1; d < WARP; d *= 2) {
+            i32 below = __shfl_up_sync(FULL, sum, d);
+            if (lane_id() >= d) sum += below;
+        }
+        if (i < end) starts[expert] += carried + sum - size;
+        carried += __shfl_sync(FULL, sum, WARP - 1);
+    }
+}
+
+// Bases of this block's rows at every destination: earlier ranks, then earlier blocks. All threads; ends with a barrier.
+__device__ inline void compute_bases(const DispatchParams &p, const OperationState &op, const Histograms &h, bool by_expert) {
+    u64 number = op.words.sent[COUNTS];
+    const i32 *matrix = count_row(p, p.comm.rank, number, 0);
+    u32 columns = count_columns(p), me = p.comm.rank, warps = blockDim.x / WARP;
+    for (u32 d = warp_id(); d < p.comm.ranks; d += warps) {
+        i32 sum = 0;
+        for (u32 s = lane_id(); s < me; s += WARP) sum += is_alive(p.comm, s) ? matrix[(u64)s * columns + d] : 0;
+        for (u32 b = lane_id(); b < blockIdx.x; b += WARP) sum += at<const i32>(p.block_counts)[(u64)b * columns + d];
+        sum = ptx::warp_sum(sum);
+        if (lane_id() == 0) h.rank_base[d] = sum;
+    }
+    if (by_expert) {
+        for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
+            u32 column = p.comm.ranks + e;
+            i32 before = blocks_before(p, column), total = 0;
+            for (u32 s = 0; s < p.comm.ranks; s++) {
+                i32 n = is_alive(p.comm, s) ? matrix[(u64)s * columns + column] : 0;
+                if (s < me) before += n;
+                total += n;
+            }
+            h.expert_base[e] = before;
+            h.expert_total[e] = total;
+        }
+        __syncthreads();
+        for (u32 d = warp_id(); d < p.comm.ranks; d += warps) scan_experts(p, h.expert_total, d, h.expert_base);
+    }
+    __syncthreads();
+}
+
+// The handle keeps the matrix: receives, combines and cached dispatches need it when the region has moved on.
+__device__ inline void keep_counts(const DispatchParams &p, const OperationState &op) {
+    const i32 *matrix = count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+    u32 columns = count_columns(p), words = p.comm.ranks * columns;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
+        at<i32>(p.counts)[i] = is_alive(p.comm, i / columns) ? matrix[i] : 0;
+}
+
+} // namespace ep

@@ -1,0 +1,159 @@
+// What a receive writes beside the rows: counts, offsets, ids, weights and sources.
+#pragma once
+#include "exchange.cuh"
+
+namespace ep {
+
+// Sizes of what has been received, the same in every block that computes them from the handle's matrix.
+struct Received {
+    u64 rows, true_rows;     // by rank: present, sent here
+    u64 expert_rows, true_expert_rows; // end of the last aligned expert: present, needed
+};
+
+// Some threads that share a barrier: a whole block or the side warps of one.
+struct Team {
+    u32 index, threads;      // this thread in the team of this block
+    u32 barrier;             // its barrier number
+    u32 block, blocks;
+    __device__ __forceinline__ void sync() const { ptx::barrier_sync(barrier, threads); }
+    __device__ __forceinline__ u32 warp() const { return index / WARP; }
+    __device__ __forceinline__ u32 warps() const { return threads / WARP; }
+};
+
+__device__ __forceinline__ Team whole_block() { return {threadIdx.x, blockDim.x, 0, blockIdx.x, gridDim.x}; }
+
+// Rows per source, from the counts `matrix` (the exchange's or the handle's); dead ranks sent nothing. One warp.
+__device__ inline Received sum_received(const DispatchParams &p, const i32 *matrix) {
+    u32 columns = count_columns(p);
+    i32 rows = 0;
+    for (u32 s = lane_id(); s < p.comm.ranks; s += WARP) rows += is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.rank] : 0;
+    Received r = {};
+    r.true_rows = (u32)ptx::warp_sum(rows);
+    r.rows = min(r.true_rows, p.max_recv_rows);
+    return r;
+}
+
+// Expert counts and offsets, clamped to the capacity, and the totals in r. One warp; by rank offsets are not aligned.
+__device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, Received &r, bool write) {
+    u32 columns = count_columns(p), first = __ldg(at<const u32>(p.rank_first) + p.comm.rank);
+    u64 carried = 0;
+    for (u32 base = 0; base < p.local_experts; base += WARP) {
+        u32 l = base + lane_id();
+        i32 count = 0;
+        if (l < p.local_experts) {
+            u32 expert = __ldg(at<const u32>(p.expert_order) + first + l);
+            for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + expert] : 0;
+        }
+        i32 size = (i32)round_up((u32)count, p.alignment), sum = size;
+        for (u32 d = 1; d < WARP; d *= 2) {
+            i32 below = __shfl_up_sync(FULL, sum, d);
+            if (lane_id() >= d) sum += below;
+        }
+        u64 start = carried + (u32)(sum - size);
+        if (write && l < p.local_experts) {
+            u64 limit = p.max_expert_rows ? p.max_expert_rows : ~0ull;
+            u64 present = start >= limit ? 0 : min((u64)(u32)count, limit - start);
+            at<i32>(p.out_expert_counts)[l] = (i32)present;
+            if (p.max_expert_rows) at<i64>(p.out_expert_offsets)[l] = (i64)min(start, limit);
+            if (p.host_counts) at<i64>(p.host_counts)[3 + l] = (i64)present;
+        }
+        carried += (u32)__shfl_sync(FULL, sum, WARP - 1);
+    }
+    r.true_expert_rows = carried;
+    r.expert_rows = p.max_expert_rows ? min(carried, p.max_expert_rows) : 0;
+}
+
+// Counts, offsets and totals: one warp of one block.
+__device__ inline void write_counts(const DispatchParams &p, const OperationState &op, const i32 *matrix, bool by_expert) {
+    Received r = sum_received(p, matrix);
+    sum_experts(p, matrix, r, true);
+    u32 columns = count_columns(p);
+    i64 carried = 0;
+    for (u32 base = 0; base < p.comm.ranks; base += WARP) {
+        u32 s = base + lane_id();
+        i32 n = s < p.comm.ranks && is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.rank] : 0, sum = n;
+        for (u32 d = 1; d < WARP; d *= 2) {
+            i32 below = __shfl_up_sync(FULL, sum, d);
+            if (lane_id() >= d) sum += below;
+        }
+        i64 start = carried + sum - n, room = (i64)p.max_recv_rows - start;
+        if (s < p.comm.ranks) at<i32>(p.out_rank_counts)[s] = (i32)max((i64)0, min((i64)n, room));
+        carried += __shfl_sync(FULL, sum, WARP - 1);
+    }
+    if (lane_id() != 0) return;
+    at<i64>(p.out_true_rows)[0] = (i64)r.true_rows;
+    at<i64>(p.out_true_rows)[1] = (i64)(by_expert ? r.true_expert_rows : r.true_rows);
+    if (by_expert) at<i64>(p.out_expert_offsets)[p.local_experts] = (i64)r.expert_rows;
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->rows = r.rows;
+    record->expert_rows = r.expert_rows;
+    if (r.true_rows > p.max_recv_rows)
+        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_recv_rows, (i64)r.true_rows);
+    else if (by_expert && r.true_expert_rows > p.max_expert_rows)
+        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_expert_rows, (i64)r.true_expert_rows);
+}
+
+// After write_counts, by the same warp, for a host that waits.
+__device__ inline void tell_host(const DispatchParams &p) {
+    __syncwarp();
+    if (!p.host_counts || lane_id() != 0) return;
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    at<i64>(p.host_counts)[1] = (i64)record->rows;
+    at<i64>(p.host_counts)[2] = (i64)record->expert_rows;
+    ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+}
+
+// Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
+__device__ inline void fill_words(u64 out, u64 begin, u64 end, u32 value, const Team &t) {
+    if (begin >= end) return;
+    u64 first = (begin + 3) / 4, last = end / 4, stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    uint4 v = make_uint4(value, value, value, value);
+    for (u64 i = first + me; i < last; i += stride) at<uint4>(out)[i] = v;
+    u64 head = min(first * 4, end);
+    for (u64 i = begin + me; i < head; i += stride) at<u32>(out)[i] = value;
+    for (u64 i = max(last * 4, head) + me; i < end; i += stride) at<u32>(out)[i] = value;
+}
+
+// Ids -1, weights 0 and sources -1 from row `begin` up to the capacity. topk: ids per row of the output.
+__device__ inline void fill_past_end(const DispatchParams &p, u64 begin, u32 topk, const Team &t) {
+    fill_words(p.out_ids, begin * topk, p.out_rows * topk, FULL, t);
+    fill_words(p.out_weights, begin * topk, p.out_rows * topk, 0, t);
+    fill_words(p.out_source, begin * 2, p.out_rows * 2, FULL, t);
+}
+
+// A dispatch that ends unsatisfied still leaves counts of zero and no ids. All threads of the blocks that call it.
+__device__ inline void write_nothing(const DispatchParams &p, bool by_expert, const Team &t) {
+    fill_past_end(p, 0, by_expert ? 1 : p.num_topk, t);
+    if (t.block != 0) return;
+    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<i32>(p.out_rank_counts)[i] = 0;
+    for (u32 i = t.index; i < p.local_experts; i += t.threads) at<i32>(p.out_expert_counts)[i] = 0;
+    if (by_expert)
+        for (u32 i = t.index; i <= p.local_experts; i += t.threads) at<i64>(p.out_expert_offsets)[i] = 0;
+    if (t.index < 2) at<i64>(p.out_true_rows)[t.index] = 0;
+    if (t.index == 0) {
+        at<HandleRecord>(p.record)->rows = 0;
+        at<HandleRecord>(p.record)->expert_rows = 0;
+        if (p.host_counts) {
+            for (u32 i = 1; i < 3 + p.local_experts; i++) at<i64>(p.host_counts)[i] = 0;
+            ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+        }
+    }
+}
+
+// Copies 4-byte words between 16-byte aligned arrays, shared between the team's blocks.
+__device__ inline void copy_words(u64 to, u64 from, u64 words, const Team &t) {
+    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+#pragma unroll 4
+    for (u64 i = me; i < words / 4; i += stride) at<uint4>(to)[i] = ptx::load_row16(at<const uint4>(from) + i);
+    for (u64 i = words / 4 * 4 + me; i < words; i += stride) at<u32>(to)[i] = at<const u32>(from)[i];
+}
+
+// By rank: side data leaves the window for the outputs.
+__device__ inline void receive_side_by_rank(const DispatchParams &p, u64 rows, const Team &t) {
+    u64 base = own_base(p.comm), n = min(rows, p.out_rows);
+    copy_words(p.out_ids, base + p.side_ids, n * p.num_topk, t);
+    copy_words(p.out_weights, base + p.side_weights, n * p.num_topk, t);
+    copy_words(p.out_source, base + p.side_source, n * 2, t);
+}
+
+} // namespace ep

@@ -1,0 +1,172 @@
+// Sums of rows: FP32, in a fixed order, rounded once.
+#pragma once
+#include "../ptx/convert.cuh"
+#include "../ptx/memory.cuh"
+
+namespace ep {
+
+// 16 bytes of a row as floats and back. NEUTRAL is -0: adding it, or its product with 1, changes no sum.
+struct RowBf16 {
+    static constexpr u32 COUNT = 8, NEUTRAL = 0x80008000;
+    static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
+        u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            f[2 * i] = __uint_as_float(w[i] << 16);
+            f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+        }
+    }
+    static __device__ __forceinline__ uint4 pack(const float (&f)[8]) {
+        return make_uint4(ptx::bf16x2_from_f32(f[0], f[1]), ptx::bf16x2_from_f32(f[2], f[3]), ptx::bf16x2_from_f32(f[4], f[5]), ptx::bf16x2_from_f32(f[6], f[7]));
+    }
+};
+
+struct RowFp16 {
+    static constexpr u32 COUNT = 8, NEUTRAL = 0x80008000;
+    static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
+        u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            f[2 * i] = ptx::f32_from_f16((u16)w[i]);
+            f[2 * i + 1] = ptx::f32_from_f16((u16)(w[i] >> 16));
+        }
+    }
+    static __device__ __forceinline__ uint4 pack(const float (&f)[8]) {
+        return make_uint4(ptx::f16x2_from_f32(f[0], f[1]), ptx::f16x2_from_f32(f[2], f[3]), ptx::f16x2_from_f32(f[4], f[5]), ptx::f16x2_from_f32(f[6], f[7]));
+    }
+};
+
+struct RowFp32 {
+    static constexpr u32 COUNT = 4, NEUTRAL = 0x80000000;
+    static __device__ __forceinline__ void unpack(uint4 v, float (&f)[4]) {
+        f[0] = __uint_as_float(v.x);
+        f[1] = __uint_as_float(v.y);
+        f[2] = __uint_as_float(v.z);
+        f[3] = __uint_as_float(v.w);
+    }
+    static __device__ __forceinline__ u32 canonical(float f) { return f != f ? 0x7fffffffu : __float_as_uint(f); }
+    static __device__ __forceinline__ uint4 pack(const float (&f)[4]) { return make_uint4(canonical(f[0]), canonical(f[1]), canonical(f[2]), canonical(f[3])); }
+};
+
+template <class Row> __device__ __forceinline__ uint4 neutral() { return make_uint4(Row::NEUTRAL, Row::NEUTRAL, Row::NEUTRAL, Row::NEUTRAL); }
+
+// 16 bytes of a row, or what does not count where there is none.
+template <class Row> __device__ __forceinline__ uint4 load_term(bool present, const char *p) { return present ? ptx::load_row16(p) : neutral<Row>(); }
+
+template <class Row> struct Sum {
+    float f[Row::COUNT];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = 0.0f;
+    }
+    __device__ __forceinline__ void add(uint4 v) {
+        float x[Row::COUNT];
+        Row::unpack(v, x);
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = __fadd_rn(f[i], x[i]);
+    }
+    __device__ __forceinline__ void add_weighted(uint4 v, float weight) {
+        float x[Row::COUNT];
+        Row::unpack(v, x);
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = __fmaf_rn(weight, x[i], f[i]);
+    }
+    template <bool WEIGHTED> __device__ __forceinline__ void add_term(uint4 v, float weight) {
+        if (WEIGHTED)
+            add_weighted(v, weight);
+        else
+            add(v);
+    }
+    __device__ __forceinline__ uint4 rounded() const { return Row::pack(f); }
+};
+
+// Rows that enter one sum, in order: lane i < count holds the i-th; the other lanes hold weight 1.
+struct Terms {
+    u32 count;
+    u64 row;                 // address
+    float weight;
+};
+
+// The j-th of them, in all lanes.
+__device__ __forceinline__ u64 term_row(const Terms &t, u32 j) { return __shfl_sync(FULL, t.row, j); }
+__device__ __forceinline__ float term_weight(const Terms &t, u32 j) { return __shfl_sync(FULL, t.weight, j); }
+
+// Orders the lanes that have a term by key (lane number in the low five bits, unique) and gathers them in front.
+__device__ __forceinline__ Terms make_terms(bool has, u32 key, u64 row, float weight) {
+    Terms t = {(u32)__popc(__ballot_sync(FULL, has)), 0, 0.0f};
+    u32 from = 0;
+    for (u32 j = 0; j < t.count; j++) {
+        u32 least = ptx::warp_min(has ? key : FULL);
+        if (lane_id() == (least & 31)) has = false;
+        if (lane_id() == j) from = least & 31;
+    }
+    t.row = __shfl_sync(FULL, row, from);
+    float mine = __shfl_sync(FULL, weight, from);
+    t.weight = lane_id() < t.count ? mine : 1.0f;
+    return t;
+}
+
+// Bytes of a row that a warp sums at once: seven times 16 per lane, which divides the row sizes of common models.
+constexpr u32 PIECE = 3584;
+constexpr u32 UNIT = WARP * 16;
+
+// Sums UNITS times 512 bytes at `offset` of up to TERMS rows, all loads in flight at once, bytes below `end` only.
+// start(place, sum) begins a sum, finish(place, sum) takes it; `place` is the byte in the row.
+template <class Row, u32 UNITS, u32 TERMS, bool WEIGHTED, class Start, class Finish>
+__device__ __forceinline__ void sum_few(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
+    uint4 v[TERMS][UNITS];
+    float weight[TERMS];
+    offset += lane_id() * 16;
+#pragma unroll
+    for (u32 j = 0; j < TERMS; j++) {
+        const char *row = at<const char>(term_row(t, j)) + offset;
+        weight[j] = WEIGHTED ? term_weight(t, j) : 0.0f;
+#pragma unroll
+        for (u32 u = 0; u < UNITS; u++) v[j][u] = load_term<Row>(j < t.count && offset + u * UNIT < end, row + u * UNIT);
+    }
+#pragma unroll
+    for (u32 u = 0; u < UNITS; u++) {
+        u32 place = offset + u * UNIT;
+        if (place >= end) break;
+        Sum<Row> sum;
+        start(place, sum);
+#pragma unroll
+        for (u32 j = 0; j < TERMS; j++) sum.template add_term<WEIGHTED>(v[j][u], weight[j]);
+        finish(place, sum);
+    }
+}
+
+// Any number of terms, eight in flight.
+template <class Row, bool WEIGHTED, class Start, class Finish>
+__device__ __forceinline__ void sum_many(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
+    u32 place = offset + lane_id() * 16;
+    bool here = place < end;
+    Sum<Row> sum;
+    sum.clear();
+    if (here) start(place, sum);
+    for (u32 first = 0; first < t.count; first += 8) {
+        uint4 v[8];
+#pragma unroll
+        for (u32 j = 0; j < 8; j++)
+            v[j] = load_term<Row>(first + j < t.count && here, at<const char>(term_row(t, (first + j) & 31)) + place);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) sum.template add_term<WEIGHTED>(v[j], WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f);
+    }
+    if (here) finish(place, sum);
+}
+
+// One piece of a row of sums. All lanes.
+template <class Row, bool WEIGHTED, class Start, class Finish>
+__device__ __forceinline__ void sum_piece(const Terms &t, u32 offset, u32 row_bytes, Start start, Finish finish) {
+    u32 end = min(offset + PIECE, row_bytes);
+    if (t.count <= 2) {
+        sum_few<Row, 7, 2, WEIGHTED>(t, offset, end, start, finish);
+    } else if (t.count <= 4) {
+        for (; offset < end; offset += 3 * UNIT) sum_few<Row, 3, 4, WEIGHTED>(t, offset, end, start, finish);
+    } else {
+        for (; offset < end; offset += UNIT) sum_many<Row, WEIGHTED>(t, offset, end, start, finish);
+    }
+}
+
+} // namespace ep

@@ -1,0 +1,129 @@
+// Kernel parameters, one plain struct per operation. Pointers are addresses in 64 bits; offsets count from the
+// start of a rank's symmetric memory, which has the same layout on every rank.
+#pragma once
+#include "names.cuh"
+
+namespace ep {
+
+constexpr u32 NEAR_BASES = 8;
+
+struct CommParams {
+    u64 state;               // BufferState
+    u64 control;             // BufferControl
+    u64 report;              // HostReport that poisons
+    u64 soft_report;         // HostReport that does not
+    u64 abort_word;          // host-visible u64: 0, or 1 + the rank that aborted
+    u64 peer_bases;          // u64[ranks]: every rank's symmetric memory as mapped here
+    u64 near_bases[NEAR_BASES]; // the first of them, by value
+    u64 alive;               // u8[ranks]: 0 for a rank that was given up
+    u64 signals;             // offset of words[phase][source][turn], one per 64 bytes
+    u64 verdicts;            // offset of verdict words [source], one per 64 bytes
+    u64 verdict_masks;       // offset of missing masks [source][(ranks + 63) / 64]
+    u64 launch;              // unique per enqueued or captured call, not 0
+    u32 rank, ranks;
+    u32 turns;               // 2 + 2D
+    u32 fingerprint;         // 16 bits, operation in the top four
+    u32 sync;
+    u32 in_flight;           // D: operations that may be unreceived when another is sent
+    u32 reserved[2];
+};
+
+struct DispatchParams {
+    CommParams comm;
+
+    // input
+    u64 x, x_stride;
+    u64 x_scales, x_scale_stride, x_scale_col_stride;
+    u64 topk_idx, topk_weights;
+    u64 num_tokens_device;   // i32, or 0
+
+    // the handle
+    u64 record;              // HandleRecord
+    u64 ids;                 // i32[max_tokens][topk]: expert, or -1
+    u64 weights;             // f32[max_tokens][topk]
+    u64 positions;           // i32[max_tokens][topk]: row at the destination for the largest k there, else -1
+    u64 expert_positions;    // i32[max_tokens][topk]: expert row at the destination, or -1 (by expert)
+    u64 counts;              // i32[ranks][ranks + experts]: the exchanged matrix
+    u64 recv_positions;      // i32[max_recv_rows][topk]: expert rows of each received row, or -1 (by expert)
+    u64 recv_weights;        // f32[max_recv_rows][topk] (by expert)
+
+    // tables
+    u64 expert_home;         // u32[experts]: rank << 16 | local id
+    u64 expert_order;        // u32[experts]: experts sorted by (rank, local id)
+    u64 rank_first;          // u32[ranks + 1]: where a rank's experts begin in expert_order
+
+    // scratch of the buffer, zeroed at create
+    u64 block_counts;        // i32[blocks][ranks + experts]
+    u64 totals;              // u32[ranks + experts]
+
+    // symmetric memory
+    u64 count_regions, count_region_bytes; // i32[source][ranks + experts], by number of the exchange
+    u64 progress;            // u64[source][slices + 1]: epoch of the slice of tokens that has arrived; the last word: side data
+    u64 rows, row_stride;    // the dispatch window, chosen by the host
+    u64 scales, scale_stride;
+    u64 side_ids, side_weights, side_source, side_positions; // i32[rows][topk], f32[rows][topk], i64[rows], i32[rows][topk]
+
+    // output of the receive
+    u64 out_x, out_x_stride;
+    u64 out_scales, out_scale_row_stride, out_scale_col_stride;
+    u64 out_ids, out_weights, out_source;
+    u64 out_rank_counts, out_expert_counts, out_expert_offsets, out_true_rows;
+    u64 host_counts;         // host-visible i64[experts here + 3]: epoch (written last), rows, expert rows, expert counts; or 0
+
+    u64 max_recv_rows, max_expert_rows;
+    u64 out_rows;            // capacity of the outputs, at most one of the two
+    u32 num_tokens, max_tokens;
+    u32 num_topk, num_experts, local_experts, alignment;
+    u32 row_bytes, scale_bytes; // on the wire, without padding
+    u32 hidden;
+    u32 id_bytes;            // 4 or 8
+    u32 x_dtype, wire_scale_type;
+    u32 piece_bytes, stages; // of the ring of one warp
+    u32 row_warps, side_warps, expand_warps;
+    u32 slice_shift, slices; // tokens per slice = 1 << slice_shift
+    u32 count_region_mask;   // regions - 1 (one or two)
+    u32 window;
+    u32 flags;
+};
+
+struct CombineParams {
+    CommParams comm;
+
+    u64 record;
+    u64 ids, weights, positions, expert_positions, recv_positions, recv_weights, counts; // of the handle
+    u64 expert_home;
+
+    // this rank's rows
+    u64 x, x_stride;         // caller memory, the combine window, or the local area (by expert)
+    u64 row_weights;         // f32 per row of x, or 0
+    u64 topk_weights;        // f32[num_tokens][topk], or 0
+    u64 carried;             // f32[rows][topk] (by rank) or f32[rows] (by expert), or 0
+
+    // symmetric memory
+    u64 rows, row_stride;    // the combine window
+    u64 side_carried;        // f32[rows][topk]
+    u64 progress;            // u64[source][slices]
+
+    // output
+    u64 out, out_stride;
+    u64 bias[2];
+    u64 out_carried;
+
+    u64 max_recv_rows, max_expert_rows;
+    u32 num_topk, num_experts;
+    u32 row_bytes, dtype;
+    u32 window, dispatch_window;
+    u32 reduce_warps, slices, slice_shift; // rows per slice = 1 << slice_shift
+    u32 flags;
+};
+
+struct BarrierParams {
+    CommParams comm;
+};
+
+struct ReleaseParams {
+    CommParams comm;
+    u32 kind, window;
+};
+
+} // namespace ep

@@ -1,0 +1,56 @@
+// What a buffer keeps in device memory between operations. Zeroed at create; a reset rewrites it.
+#pragma once
+#include "names.cuh"
+
+namespace ep {
+
+// Words that change only at the end of an operation, by its last block: every block copies them at its start.
+struct BufferWords {
+    u64 epoch;               // newest epoch sent
+    u64 received;            // newest epoch received from every peer
+    u64 sent[PHASES];        // signals sent so far in each phase
+    u64 reads_ended;         // READ signals: number of read-ends announced
+    u64 poisoned;            // status of the failure that ended this buffer, or 0
+    u64 ends[WINDOW_KINDS][MAX_WINDOWS]; // first epoch sent after the reads of the window's last use ended; OPEN while they go on
+    u64 acks[WINDOW_KINDS][MAX_WINDOWS]; // READ number that announced those ends
+};
+
+struct alignas(128) BufferState {
+    BufferWords words;
+    alignas(128) u64 owner;  // the launch that is running, or 0
+    u64 claim;               // nonzero once a failure has been reported
+    u64 soft_claim;          // number of the newest report that does not poison
+    u64 first_bad;           // lowest position of a bad id in this operation, or ~0 (kept inverted: 0 is none)
+    u32 tickets[8];          // blocks that have finished each stage of the running operation
+};
+
+// Written by the host at any time, also while an operation runs.
+struct BufferControl {
+    u64 timeout_ns;
+    u64 first_timeout_ns;    // holds while received <= first_until
+    u64 first_until;
+    u64 soft_cleared;        // number of the newest report that the host has taken
+};
+
+// In host-visible memory: one that poisons, then one that does not.
+struct HostReport {
+    u64 ready;               // 0, or the number of this report, written last
+    u64 epoch, expected, seen;
+    i64 row, value;
+    u64 waited_ns;
+    u32 status, operation, phase;
+    i32 rank, num_missing, first_missing;
+    u64 missing[];           // one bit per rank
+};
+
+// What one dispatch leaves for its receive, its combine and a cached dispatch.
+struct HandleRecord {
+    u64 dispatch_epoch, dispatch_turn, dispatch_refused;
+    u64 combine_epoch, combine_turn, combine_refused;
+    u64 num_tokens;
+    u64 rows;                // received, at most the capacity
+    u64 expert_rows;         // end of the last aligned expert, at most the capacity
+    u64 reserved[7];
+};
+
+} // namespace ep

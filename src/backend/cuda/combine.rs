@@ -1,0 +1,219 @@
+//! Combine: one struct of parameters, one kernel; or one for each half.
+
+use super::handle::HandleMemory;
+use super::memory::Cuda;
+use super::params::*;
+use crate::driver::{copy_on_device, Launch, StreamPointer};
+use crate::error::Result;
+use crate::plan::device::{combine_slice_shift, Tuning, COMBINE_THREADS};
+use crate::plan::dtype::Dtype;
+use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
+
+/// Warps of a block that sum this rank's rows for the others, while the rest pull.
+const REDUCE_WARPS: u32 = 8;
+
+/// The rows that a combine gives back.
+pub struct CombineInput<'a> {
+    pub plan: &'a CombinePlan,
+    pub data: u64,
+    /// They were written to the window itself.
+    pub in_window: bool,
+    /// The dispatch window whose reads end with this operation.
+    pub ends_reads: Option<usize>,
+}
+
+/// Where its sums go.
+pub struct CombineOutput<'a> {
+    pub target: &'a CombineTarget,
+    pub stride: u64,
+    /// Null, or the weights that multiply at the token's rank.
+    pub weights: u64,
+}
+
+/// A combine, or half of one.
+pub struct CombineCall<'a> {
+    pub shape: &'a CombineShape,
+    pub window: usize,
+    pub fingerprint: u16,
+    pub num_sms: i32,
+    pub send: Option<CombineInput<'a>>,
+    pub receive: Option<CombineOutput<'a>>,
+    pub stream: StreamPointer,
+}
+
+impl Cuda {
+    pub fn check_combine(&self, plan: &CombinePlan) -> Result<()> {
+        Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks).map(drop)
+    }
+
+    pub fn combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
+        let mut params = self.combine_params(handle, call);
+        let by_expert = self.config.layout.by_expert();
+        if by_expert && !call.shape.exact {
+            params.flags |= ASCENDING_K;
+        }
+        if call.shape.exact {
+            params.flags |= EXACT;
+        }
+        if let Some(input) = &call.send {
+            fill_input(&mut params, input, by_expert, call.shape.exact);
+        }
+        if let Some(output) = &call.receive {
+            params.out = output.target.x.data as u64;
+            params.out_stride = output.stride;
+            params.bias = output.target.bias.map(|bias| bias as u64);
+            params.out_carried = output.target.carried_weights as u64;
+            params.topk_weights = output.weights;
+        }
+        let mode = Mode::of(by_expert, call.shape.exact, call.send.is_some());
+        let part = match (call.send.is_some(), call.receive.is_some()) {
+            (true, true) => 0,
+            (true, false) => 1,
+            (false, _) => 2,
+        };
+        let launch = Launch {
+            blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
+            threads: COMBINE_THREADS,
+            dynamic_bytes: self.config.num_ranks as u32 * 4,
+            stream: call.stream,
+        };
+        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
+        // caller's is its own care.
+        unsafe { self.launch(kernel(mode, call.shape.dtype, part), launch, &params) }
+    }
+
+    fn combine_params(&self, handle: &HandleMemory, call: &CombineCall) -> CombineParams {
+        let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
+        let (base, window) = (layout.combine(call.window), &layout.combine_window);
+        let slice_shift = combine_slice_shift(config.max_tokens);
+        CombineParams {
+            comm: self.comm_params(call.fingerprint),
+            record: handle.at(arrays.record),
+            ids: handle.at(arrays.ids),
+            weights: handle.at(arrays.weights),
+            positions: handle.at(arrays.positions),
+            expert_positions: handle.at(arrays.expert_positions),
+            recv_positions: handle.at(arrays.recv_positions),
+            recv_weights: handle.at(arrays.recv_weights),
+            counts: handle.at(arrays.counts),
+            expert_home: self.own(layout.expert_home),
+            rows: base + window.rows,
+            row_stride: call.shape.row_bytes,
+            side_carried: base + window.carried,
+            progress: layout.combine_progress,
+            max_recv_rows: config.max_recv_rows,
+            max_expert_rows: config.max_expert_rows,
+            num_topk: config.topk as u32,
+            num_experts: config.experts.count() as u32,
+            row_bytes: call.shape.row_bytes as u32,
+            dtype: call.shape.dtype as u32,
+            window: call.window as u32,
+            reduce_warps: REDUCE_WARPS,
+            slices: config.max_tokens.div_ceil(1 << slice_shift) as u32,
+            slice_shift,
+            ..CombineParams::default()
+        }
+    }
+
+    /// The weights of the handle's dispatch.
+    pub fn dispatch_weights(&self, handle: &HandleMemory) -> u64 {
+        handle.at(handle.arrays.weights)
+    }
+
+    /// Copies the caller's weights into the handle, for the receive of an exact combine: no pointer outlives a send.
+    pub fn keep_weights(
+        &self,
+        handle: &HandleMemory,
+        given: u64,
+        entries: usize,
+        stream: StreamPointer,
+    ) -> Result<u64> {
+        let to = handle.at(handle.arrays.combine_weights);
+        let _guard = self.device().enter()?;
+        if entries > 0 {
+            // SAFETY: the caller passes [num_tokens, K] weights, and the handle has room for them.
+            unsafe { copy_on_device(self.device(), to, given, entries as u64 * 4, stream)? };
+        }
+        Ok(to)
+    }
+}
+
+fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool, exact: bool) {
+    let request = &input.plan.request;
+    params.x = input.data;
+    params.x_stride = input.plan.x_stride;
+    params.row_weights = request.row_weights as u64;
+    params.carried = request.carried_weights as u64;
+    // Rows in the window are weighted where they lie.
+    let copies = if by_expert { exact } else { !input.in_window || request.row_weights != 0 };
+    if copies {
+        params.flags |= COPY_OUT;
+    }
+    if request.weights_of_dispatch && !exact {
+        params.flags |= WEIGHTS_OF_DISPATCH;
+    }
+    if let Some(window) = input.ends_reads {
+        params.flags |= ENDS_READS;
+        params.dispatch_window = window as u32;
+    }
+}
+
+/// Whose sums a kernel makes.
+#[derive(Clone, Copy)]
+enum Mode {
+    ByRank,
+    Exact,
+    Reduced,
+}
+
+impl Mode {
+    /// The receiving half of a reduced combine is that of the combine by rank.
+    fn of(by_expert: bool, exact: bool, sends: bool) -> Mode {
+        match (by_expert, exact) {
+            (true, true) => Mode::Exact,
+            (true, false) if sends => Mode::Reduced,
+            _ => Mode::ByRank,
+        }
+    }
+}
+
+/// `part`: 0 the whole, 1 the send, 2 the receive.
+fn kernel(mode: Mode, dtype: Dtype, part: usize) -> &'static str {
+    const BY_RANK: [[&str; 3]; 3] = [
+        [
+            "deepep_combine_by_rank_bf16",
+            "deepep_combine_by_rank_bf16_send",
+            "deepep_combine_by_rank_bf16_recv",
+        ],
+        [
+            "deepep_combine_by_rank_fp16",
+            "deepep_combine_by_rank_fp16_send",
+            "deepep_combine_by_rank_fp16_recv",
+        ],
+        [
+            "deepep_combine_by_rank_fp32",
+            "deepep_combine_by_rank_fp32_send",
+            "deepep_combine_by_rank_fp32_recv",
+        ],
+    ];
+    const EXACT: [[&str; 3]; 3] = [
+        ["deepep_combine_exact_bf16", "deepep_combine_exact_bf16_send", "deepep_combine_exact_bf16_recv"],
+        ["deepep_combine_exact_fp16", "deepep_combine_exact_fp16_send", "deepep_combine_exact_fp16_recv"],
+        ["deepep_combine_exact_fp32", "deepep_combine_exact_fp32_send", "deepep_combine_exact_fp32_recv"],
+    ];
+    const REDUCED: [[&str; 3]; 3] = [
+        ["deepep_combine_reduced_bf16", "deepep_combine_reduced_bf16_send", BY_RANK[0][2]],
+        ["deepep_combine_reduced_fp16", "deepep_combine_reduced_fp16_send", BY_RANK[1][2]],
+        ["deepep_combine_reduced_fp32", "deepep_combine_reduced_fp32_send", BY_RANK[2][2]],
+    ];
+    let row = match dtype {
+        Dtype::Fp16 => 1,
+        Dtype::Fp32 => 2,
+        _ => 0,
+    };
+    match mode {
+        Mode::ByRank => BY_RANK[row][part],
+        Mode::Exact => EXACT[row][part],
+        Mode::Reduced => REDUCED[row][part],
+    }
+}

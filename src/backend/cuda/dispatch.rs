@@ -1,0 +1,257 @@
+//! Dispatch: one struct of parameters, one kernel; or one for each half.
+
+use super::handle::HandleMemory;
+use super::memory::Cuda;
+use super::params::*;
+use crate::driver::{Launch, StreamPointer};
+use crate::error::{Error, Result};
+use crate::plan::config::Layout;
+use crate::plan::device::{dispatch_slice_shift, DispatchShared, Tuning};
+use crate::plan::dtype::{Dtype, IdType};
+use crate::plan::request::{Arrangement, DispatchPlan, DispatchShape, DispatchTarget};
+use crate::plan::windows::count_regions;
+
+/// Where the rows and all else of a dispatch go: every address is set.
+pub struct DispatchOutput<'a> {
+    pub outputs: &'a DispatchTarget,
+    pub arrangement: &'a Arrangement,
+    /// The window's rows are read in place after the receive.
+    pub keep_open: bool,
+}
+
+/// A dispatch, or half of one.
+pub struct DispatchCall<'a> {
+    pub shape: &'a DispatchShape,
+    pub window: usize,
+    pub fingerprint: u16,
+    pub num_sms: i32,
+    pub send: Option<&'a DispatchPlan>,
+    pub receive: Option<DispatchOutput<'a>>,
+    pub stream: StreamPointer,
+}
+
+impl Cuda {
+    /// Refuses what these kernels do not do, before anything is enqueued.
+    pub fn check_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
+        if plan.shape.cast_from.is_some_and(|from| from != Dtype::Bf16) {
+            return Err(Error::unsupported(
+                "a cast of FP16 or FP32 rows on the CUDA backend; BF16 rows are cast",
+            ));
+        }
+        self.tuning(&plan.shape)?;
+        Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks)?;
+        Ok(())
+    }
+
+    /// Refuses outputs that these kernels cannot fill.
+    pub fn check_outputs(&self, target: &DispatchTarget, arrangement: &Arrangement) -> Result<()> {
+        let by_expert = self.config.layout == Layout::PackedByExpert;
+        let (name, rows) = match by_expert {
+            true => ("max_expert_rows", self.config.max_expert_rows),
+            false => ("max_recv_rows", self.config.max_recv_rows),
+        };
+        if arrangement.capacity < rows {
+            return Err(Error::unsupported(format_args!(
+                "out.x.rows is {}, below {name} = {rows}: the CUDA backend does not lower the capacity of a call",
+                arrangement.capacity
+            )));
+        }
+        for (name, address) in [
+            ("out.topk_idx", target.ids),
+            ("out.topk_weights", target.weights),
+            ("out.row_source", target.source),
+        ] {
+            if address % 16 != 0 {
+                return Err(Error::invalid_argument(format_args!(
+                    "{name} is {address:#x}, which is not a multiple of 16 (CUDA)"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn tuning(&self, shape: &DispatchShape) -> Result<Tuning> {
+        let function = self.site.place.kernels.get("deepep_dispatch_by_expert_cast")?;
+        let shared = DispatchShared { bytes: function.dynamic_bytes.into(), zero_bytes: ZERO_BYTES.into() };
+        Tuning::of(&self.config, shape, shared)
+    }
+
+    pub fn dispatch(&self, handle: &mut HandleMemory, call: &DispatchCall) -> Result<()> {
+        let tuning = self.tuning(call.shape)?;
+        let mut params = self.dispatch_params(handle, call, &tuning);
+        if let Some(plan) = call.send {
+            fill_input(&mut params, plan);
+        }
+        if let Some(output) = &call.receive {
+            self.fill_output(&mut params, handle, output);
+        }
+        let kernel = kernel(
+            self.config.layout.by_expert(),
+            call.shape.cast_from.is_some(),
+            call.send.is_some(),
+            call.receive.is_some(),
+        );
+        let launch = Launch {
+            blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
+            threads: tuning.threads,
+            dynamic_bytes: tuning.shared_bytes,
+            stream: call.stream,
+        };
+        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
+        // caller's is its own care.
+        unsafe { self.launch(kernel, launch, &params)? };
+        if call.receive.is_some() {
+            handle.awaited = params.comm.launch;
+        }
+        Ok(())
+    }
+
+    fn dispatch_params(&self, handle: &HandleMemory, call: &DispatchCall, tuning: &Tuning) -> DispatchParams {
+        let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
+        let (base, window) = (layout.dispatch(call.window), &layout.dispatch_window);
+        let slice_shift = dispatch_slice_shift(config.max_tokens);
+        DispatchParams {
+            comm: self.comm_params(call.fingerprint),
+            record: handle.at(arrays.record),
+            ids: handle.at(arrays.ids),
+            weights: handle.at(arrays.weights),
+            positions: handle.at(arrays.positions),
+            expert_positions: handle.at(arrays.expert_positions),
+            counts: handle.at(arrays.counts),
+            recv_positions: handle.at(arrays.recv_positions),
+            recv_weights: handle.at(arrays.recv_weights),
+            expert_home: self.own(layout.expert_home),
+            expert_order: self.own(layout.expert_order),
+            rank_first: self.own(layout.rank_first),
+            block_counts: self.own(layout.block_counts),
+            totals: self.own(layout.totals),
+            count_regions: layout.counts,
+            count_region_bytes: layout.count_region_bytes,
+            count_region_mask: count_regions(config.depth()) as u32 - 1,
+            progress: layout.dispatch_progress,
+            rows: base + window.rows,
+            row_stride: call.shape.row_bytes,
+            scales: base + window.scales,
+            scale_stride: call.shape.scale_stride(),
+            side_ids: base + window.ids,
+            side_weights: base + window.weights,
+            side_source: base + window.source,
+            side_positions: base + window.positions,
+            max_recv_rows: config.max_recv_rows,
+            max_expert_rows: config.max_expert_rows,
+            max_tokens: config.max_tokens as u32,
+            num_topk: config.topk as u32,
+            num_experts: config.experts.count() as u32,
+            local_experts: config.experts.of_rank(self.me).len() as u32,
+            alignment: config.alignment as u32,
+            row_bytes: call.shape.row_bytes as u32,
+            scale_bytes: call.shape.scale_bytes as u32,
+            hidden: call.shape.hidden as u32,
+            x_dtype: call.shape.cast_from.unwrap_or(call.shape.dtype) as u32,
+            wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
+            piece_bytes: tuning.piece_bytes,
+            stages: tuning.stages,
+            row_warps: tuning.row_warps,
+            side_warps: tuning.side_warps,
+            expand_warps: tuning.expand_warps,
+            slice_shift,
+            slices: config.max_tokens.div_ceil(1 << slice_shift) as u32,
+            window: call.window as u32,
+            ..DispatchParams::default()
+        }
+    }
+
+    fn fill_output(&self, params: &mut DispatchParams, handle: &HandleMemory, output: &DispatchOutput) {
+        let (o, to) = (output.outputs, output.arrangement);
+        params.out_x = o.x.data as u64;
+        params.out_x_stride = to.x_stride;
+        params.out_scales = o.scales.data as u64;
+        params.out_scale_row_stride = to.scale_row;
+        params.out_scale_col_stride = to.scale_col;
+        params.out_ids = o.ids as u64;
+        params.out_weights = o.weights as u64;
+        params.out_source = o.source as u64;
+        params.out_rank_counts = o.rank_counts as u64;
+        params.out_expert_counts = o.expert_counts as u64;
+        params.out_expert_offsets = o.expert_offsets as u64;
+        params.out_true_rows = o.true_rows as u64;
+        params.out_rows = to.capacity;
+        params.host_counts = handle.counts_address();
+        let has_scales = params.scale_bytes != 0;
+        if !self.config.layout.by_expert() && (!to.x_in_place || has_scales && !to.scales_in_place) {
+            params.flags |= COPY_OUT;
+        }
+        if output.keep_open {
+            params.flags |= KEEP_OPEN;
+        }
+    }
+
+    /// Every output's address: the caller's, or library memory. `area`: of a by-expert dispatch in place.
+    pub fn output_addresses(
+        &self,
+        handle: &HandleMemory,
+        target: &DispatchTarget,
+        arrangement: &Arrangement,
+        shape: &DispatchShape,
+        window: usize,
+        area: Option<usize>,
+    ) -> DispatchTarget {
+        let or = |given: usize, own: u64| if given == 0 { own as usize } else { given };
+        let (x, scales) = self.received_rows(window, area);
+        let arrays = &handle.arrays;
+        let mut out = *target;
+        out.x.data = or(target.x.data, x);
+        out.x.rows = arrangement.capacity as i64;
+        out.x.row_stride = arrangement.x_stride as i64;
+        out.x.slot_stride = arrangement.slot_stride as i64;
+        out.x.dtype = Some(shape.dtype);
+        out.scales.data = if shape.scale.is_some() { or(target.scales.data, scales) } else { 0 };
+        out.scales.row_stride = arrangement.scale_row as i64;
+        out.scales.col_stride = arrangement.scale_col as i64;
+        out.scales.slot_stride = arrangement.scale_slot as i64;
+        out.scales.kind = shape.scale;
+        out.scales.block = shape.block as i32;
+        out.ids = or(target.ids, handle.at(arrays.out_ids));
+        out.weights = or(target.weights, handle.at(arrays.out_weights));
+        out.source = or(target.source, handle.at(arrays.out_source));
+        out.rank_counts = or(target.rank_counts, handle.at(arrays.rank_counts));
+        out.expert_counts = or(target.expert_counts, handle.at(arrays.expert_counts));
+        if self.config.layout.by_expert() {
+            out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets));
+        }
+        out.true_rows = or(target.true_rows, handle.at(arrays.true_rows));
+        out
+    }
+}
+
+fn fill_input(params: &mut DispatchParams, plan: &DispatchPlan) {
+    let request = &plan.request;
+    params.x = request.x.data as u64;
+    params.x_stride = plan.x_stride;
+    params.x_scales = request.x_scales.data as u64;
+    params.x_scale_stride = plan.scale_row_stride;
+    params.x_scale_col_stride = plan.scale_col_stride;
+    params.topk_idx = request.ids as u64;
+    params.id_bytes = request.id_type.map_or(4, IdType::bytes) as u32;
+    params.topk_weights = request.weights as u64;
+    params.num_tokens_device = request.num_tokens_device as u64;
+    params.num_tokens = request.num_tokens as u32;
+    if request.cached {
+        params.flags |= CACHED;
+    }
+}
+
+fn kernel(by_expert: bool, cast: bool, send: bool, receive: bool) -> &'static str {
+    match (by_expert, cast, send, receive) {
+        (false, _, false, _) => "deepep_dispatch_by_rank_recv",
+        (true, _, false, _) => "deepep_dispatch_by_expert_recv",
+        (false, false, true, true) => "deepep_dispatch_by_rank",
+        (false, false, true, false) => "deepep_dispatch_by_rank_send",
+        (false, true, true, true) => "deepep_dispatch_by_rank_cast",
+        (false, true, true, false) => "deepep_dispatch_by_rank_cast_send",
+        (true, false, true, true) => "deepep_dispatch_by_expert",
+        (true, false, true, false) => "deepep_dispatch_by_expert_send",
+        (true, true, true, true) => "deepep_dispatch_by_expert_cast",
+        (true, true, true, false) => "deepep_dispatch_by_expert_cast_send",
+    }
+}

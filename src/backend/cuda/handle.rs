@@ -1,0 +1,55 @@
+//! The device memory of one handle.
+
+use super::memory::Cuda;
+use super::params::RECORD_BYTES;
+use crate::driver::{Memory, Pinned};
+use crate::error::Result;
+use crate::plan::device::HandleArrays;
+use crate::plan::request::Address;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+pub struct HandleMemory {
+    memory: Memory,
+    pub(super) arrays: HandleArrays,
+    counts: Pinned,
+    /// The launch whose counts are the newest to come.
+    pub(super) awaited: u64,
+}
+
+impl HandleMemory {
+    pub fn new(cuda: &Cuda) -> Result<HandleMemory> {
+        let arrays = HandleArrays::of(&cuda.config, cuda.me, RECORD_BYTES)?;
+        let device = cuda.device();
+        let memory = Memory::allocate(device, cuda.rounded(arrays.bytes), &[device])?;
+        // SAFETY: the memory is new.
+        unsafe { cuda.fill(memory.address(), 0, arrays.bytes)? };
+        Ok(HandleMemory { memory, arrays, counts: Pinned::new(device, arrays.pinned_bytes)?, awaited: 0 })
+    }
+
+    /// The address of one of the arrays.
+    pub(super) fn at(&self, offset: u64) -> u64 {
+        self.memory.address() + offset
+    }
+
+    pub(super) fn counts_address(&self) -> u64 {
+        self.counts.address()
+    }
+
+    /// The outputs that a caller may be handed, as one address range.
+    pub fn own_range(&self) -> Range<Address> {
+        self.at(self.arrays.out_ids) as usize..self.at(self.arrays.bytes) as usize
+    }
+
+    /// What the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's, and a count
+    /// for each local expert.
+    pub fn counts(&self, by_expert: bool, local_experts: usize) -> Option<(i64, Vec<i32>)> {
+        let words = self.counts.words();
+        if self.awaited == 0 || words[0].load(Ordering::Acquire) != self.awaited {
+            return None;
+        }
+        let word = |at: usize| words[at].load(Ordering::Relaxed) as i64;
+        let rows = word(if by_expert { 2 } else { 1 });
+        Some((rows, (0..local_experts).map(|expert| word(3 + expert) as i32).collect()))
+    }
+}

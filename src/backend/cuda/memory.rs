@@ -1,0 +1,324 @@
+//! What a buffer has on its device, and what its operations have in common.
+
+use super::comm::Site;
+use super::params::*;
+use super::report::{self, REPORT_BYTES, SOFT_BYTES};
+use crate::driver::{capture_of, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
+use crate::error::{Error, Result};
+use crate::plan::config::Config;
+use crate::plan::device::{self, HandleArrays, Region};
+use crate::plan::layout::Areas;
+use crate::plan::report::Report;
+use crate::plan::request::Address;
+use crate::plan::words::{fingerprint, turns, Operation};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A buffer's part on its device.
+pub struct Cuda {
+    pub(super) me: usize,
+    pub(super) config: Arc<Config>,
+    pub(super) site: Arc<Site>,
+    pub(super) layout: Region,
+    /// Every rank's symmetric memory, as it is mapped here.
+    regions: Vec<Arc<Memory>>,
+    pub(super) areas: Areas,
+    local: Option<Memory>,
+    reports: Pinned,
+    /// For copies beside whatever runs.
+    copies: Mutex<Stream>,
+    comm: CommParams,
+    launches: AtomicU64,
+    soft_taken: Mutex<u64>,
+    /// Behind the newest kernel of each stream.
+    marks: Mutex<BTreeMap<StreamPointer, Mark>>,
+}
+
+/// Bytes of one rank's symmetric memory.
+pub fn region_bytes(site: &Site, config: &Config) -> Result<u64> {
+    Ok(region(site, config)?.bytes.next_multiple_of(site.place.granularity))
+}
+
+fn region(site: &Site, config: &Config) -> Result<Region> {
+    device::check(config)?;
+    Region::of(config, site.place.device.sms.into(), STATE_BYTES)
+}
+
+/// Bytes: dispatch windows, combine windows, all symmetric, local areas, a handle, pinned.
+pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
+    let region = region(site, config)?;
+    let round = |bytes: u64| bytes.next_multiple_of(site.place.granularity);
+    let [dispatch, combine] = region.window_bytes();
+    let (areas, handle) = (Areas::of(config, rank)?.bytes, HandleArrays::of(config, rank, RECORD_BYTES)?);
+    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), REPORT_BYTES.max(4096)])
+}
+
+impl Cuda {
+    /// This rank's symmetric memory, mapped for the devices that will use it, all signals 0.
+    pub fn allocate(site: &Site, config: &Config, users: &[&Device]) -> Result<Memory> {
+        let (region, bytes) = (region(site, config)?, region_bytes(site, config)?);
+        let memory = Memory::allocate(&site.place.device, bytes, users)?;
+        let stream = Stream::new(&site.place.device)?;
+        let start = memory.address();
+        // SAFETY: the memory is new; what peers or kernels read before it was written lies outside the windows.
+        unsafe {
+            stream.fill(start, 0, region.dispatch(0))?;
+            stream.fill(start + region.state, 0, region.bytes - region.state)?;
+        }
+        Ok(memory)
+    }
+
+    pub fn new(me: usize, config: Arc<Config>, site: Arc<Site>, regions: Vec<Arc<Memory>>) -> Result<Cuda> {
+        let layout = region(&site, &config)?;
+        let device = site.place.device.clone();
+        let areas = Areas::of(&config, me)?;
+        let local = match areas.bytes {
+            0 => None,
+            bytes => {
+                let bytes = bytes.next_multiple_of(site.place.granularity);
+                Some(Memory::allocate(&device, bytes, &[&device])?)
+            }
+        };
+        let reports = Pinned::new(&device, REPORT_BYTES)?;
+        let copies = Mutex::new(Stream::new(&device)?);
+        let comm = common(me, &config, &site, &layout, &regions, &reports);
+        let cuda = Cuda {
+            me,
+            config,
+            site,
+            layout,
+            regions,
+            areas,
+            local,
+            reports,
+            copies,
+            comm,
+            launches: AtomicU64::new(1),
+            soft_taken: Mutex::new(0),
+            marks: Mutex::default(),
+        };
+        cuda.write_tables()?;
+        cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
+        Ok(cuda)
+    }
+
+    fn write_tables(&self) -> Result<()> {
+        let experts = &self.config.experts;
+        let home = |expert: usize| {
+            let home = experts.home(expert);
+            home.rank << 16 | home.local
+        };
+        let homes: Vec<u32> = (0..experts.count()).map(home).collect();
+        let ranks = 0..self.config.num_ranks;
+        let order: Vec<u32> =
+            ranks.clone().flat_map(|rank| experts.of_rank(rank)).map(|&expert| expert as u32).collect();
+        let mut first = vec![0u32];
+        for rank in ranks {
+            first.push(first[rank] + experts.of_rank(rank).len() as u32);
+        }
+        let bases: Vec<u64> = self.regions.iter().map(|region| region.address()).collect();
+        let bytes = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
+        for (offset, content) in [
+            (self.layout.expert_home, bytes(&homes)),
+            (self.layout.expert_order, bytes(&order)),
+            (self.layout.rank_first, bytes(&first)),
+            (self.layout.peer_bases, bases.iter().flat_map(|base| base.to_le_bytes()).collect()),
+            (self.layout.alive, vec![1; self.config.num_ranks]),
+        ] {
+            // SAFETY: the layout has room for each table.
+            unsafe { self.write(self.own(offset), &content)? };
+        }
+        Ok(())
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.site.place.device
+    }
+
+    pub(super) fn rounded(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(self.site.place.granularity)
+    }
+
+    /// The address of an offset in this rank's symmetric memory.
+    pub(super) fn own(&self, offset: u64) -> u64 {
+        self.regions[self.me].address() + offset
+    }
+
+    fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
+        self.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// # Safety
+    /// `to` is device memory with room for the bytes.
+    unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.copies().write(to, bytes) }
+    }
+
+    /// # Safety
+    /// `to` is device memory with room for the bytes.
+    pub(super) unsafe fn fill(&self, to: u64, value: u8, bytes: u64) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.copies().fill(to, value, bytes) }
+    }
+
+    /// Deadlines of every later wait. Kernels read them when they wait.
+    pub fn set_timeouts(&self, timeout_ms: u32, first_timeout_ms: u32) -> Result<()> {
+        let ns = |ms: u32| (u64::from(ms) * 1_000_000).to_le_bytes();
+        let bytes = [ns(timeout_ms), ns(first_timeout_ms)].concat();
+        // SAFETY: the control block begins with the two deadlines.
+        unsafe { self.write(self.own(self.layout.control), &bytes) }
+    }
+
+    /// Memory that is the library's own, as address ranges.
+    pub fn own_ranges(&self) -> [Range<Address>; 2] {
+        let range = |memory: &Memory| {
+            let start = memory.address() as usize;
+            start..start + memory.bytes() as usize
+        };
+        [range(&self.regions[self.me]), self.local.as_ref().map_or(0..0, range)]
+    }
+
+    /// Rows and scales of a dispatch in place: in the window by rank, in a local area by expert.
+    pub fn received_rows(&self, window: usize, area: Option<usize>) -> (u64, u64) {
+        match (area, &self.local) {
+            (Some(area), Some(local)) => {
+                let start = local.address() + self.areas.received(area);
+                (start, start + self.areas.scales)
+            }
+            _ => {
+                let (base, arrays) = (self.own(self.layout.dispatch(window)), &self.layout.dispatch_window);
+                (base + arrays.rows, base + arrays.scales)
+            }
+        }
+    }
+
+    /// Where a combine's rows are written in place.
+    pub fn combine_area(&self, window: usize) -> u64 {
+        match &self.local {
+            Some(local) => local.address() + self.areas.combine(window),
+            None => self.own(self.layout.combine(window) + self.layout.combine_window.rows),
+        }
+    }
+
+    /// The common parameters of an operation; every launch has a number of its own.
+    pub(super) fn comm_params(&self, fingerprint: u16) -> CommParams {
+        let launch = self.launches.fetch_add(1, Ordering::Relaxed);
+        CommParams { launch, fingerprint: fingerprint.into(), ..self.comm }
+    }
+
+    /// Enqueues a kernel.
+    ///
+    /// # Safety
+    /// `params` is what the kernel takes, and its addresses hold until it has run.
+    pub(super) unsafe fn launch<T: Copy>(&self, kernel: &str, launch: Launch, params: &T) -> Result<()> {
+        let function = self.site.place.kernels.get(kernel)?;
+        let device = self.device();
+        let _guard = device.enter()?;
+        if capture_of(device, launch.stream)? != 0 {
+            return Err(Error::unsupported(
+                "the stream is being captured; CUDA graphs are not supported yet",
+            ));
+        }
+        // SAFETY: as the caller promises.
+        unsafe { function.launch(device, &launch, params)? };
+        let mut marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match marks.get(&launch.stream) {
+            Some(mark) => mark.set(launch.stream),
+            None => {
+                let mark = Mark::new(&self.site.place.device)?;
+                mark.set(launch.stream)?;
+                marks.insert(launch.stream, mark);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until no kernel of this rank uses the buffer any more. Those that wait for peers give up at once.
+    pub fn drain(&self) -> Result<()> {
+        self.set_timeouts(1, 1)?;
+        let marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        marks.values().try_for_each(Mark::wait)
+    }
+
+    pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
+        let params = BarrierParams { comm: self.comm_params(fingerprint(Operation::Barrier, &[])) };
+        // SAFETY: the buffer's memory outlives what it enqueues.
+        unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
+    }
+
+    /// The reads of a window end here, in stream order.
+    pub fn release(&self, kind: u32, window: usize, stream: StreamPointer) -> Result<()> {
+        let params = ReleaseParams { comm: self.comm_params(0), kind, window: window as u32 };
+        // SAFETY: as above.
+        unsafe { self.launch("deepep_release", self.small_launch(stream), &params) }
+    }
+
+    /// One block with a thread for each rank.
+    fn small_launch(&self, stream: StreamPointer) -> Launch {
+        let threads = (self.config.num_ranks as u32).next_multiple_of(WARP).clamp(64, 1024);
+        Launch { blocks: 1, threads, dynamic_bytes: 0, stream }
+    }
+
+    /// The failure that ended the buffer's work on the device, if there is one.
+    pub fn failure(&self) -> Option<Report> {
+        report::read(&self.reports, false, self.config.num_ranks).1
+    }
+
+    /// The oldest report that did not; taken, so that the next one can come.
+    pub fn take_soft(&self) -> Result<Option<Report>> {
+        let mut taken = self.soft_taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (number, report) = report::read(&self.reports, true, self.config.num_ranks);
+        if number <= *taken {
+            return Ok(None);
+        }
+        *taken = number;
+        let at = self.own(self.layout.control) + std::mem::offset_of!(BufferControl, soft_cleared) as u64;
+        // SAFETY: a word of the control block.
+        unsafe { self.write(at, &number.to_le_bytes())? };
+        Ok(report)
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // A device that is lost has no kernels either.
+        let _ = self.drain();
+    }
+}
+
+fn common(
+    me: usize,
+    config: &Config,
+    site: &Site,
+    layout: &Region,
+    regions: &[Arc<Memory>],
+    reports: &Pinned,
+) -> CommParams {
+    let own = regions[me].address();
+    let mut near_bases = [0; NEAR_BASES];
+    for (base, region) in near_bases.iter_mut().zip(regions) {
+        *base = region.address();
+    }
+    CommParams {
+        state: own + layout.state,
+        control: own + layout.control,
+        report: reports.address(),
+        soft_report: reports.address() + SOFT_BYTES,
+        abort_word: site.abort_word,
+        peer_bases: own + layout.peer_bases,
+        near_bases,
+        alive: own + layout.alive,
+        signals: layout.signals,
+        verdicts: layout.verdicts,
+        verdict_masks: layout.verdict_masks,
+        rank: me as u32,
+        ranks: config.num_ranks as u32,
+        turns: turns(config.depth()) as u32,
+        sync: config.sync as u32,
+        in_flight: config.depth() as u32,
+        ..CommParams::default()
+    }
+}

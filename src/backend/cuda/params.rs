@@ -1,0 +1,266 @@
+//! The structs that kernels and host share, and the numbers in them. `kernels/entry/checks.cuh` is written from these
+//! definitions, so that nvcc refuses kernels that lay them out otherwise.
+
+macro_rules! shared_with_kernels {
+    ($($(#[$doc:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $($(#[$doc])*
+        #[allow(dead_code)] // reports are read word by word
+        #[repr(C)]
+        #[derive(Debug, Clone, Copy, Default)]
+        pub struct $name { $(pub $field: $type,)* })*
+
+        /// (struct, size, [(field, offset)]) of each.
+        #[cfg(test)]
+        fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+            vec![$((
+                stringify!($name),
+                size_of::<$name>(),
+                vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)*],
+            ),)*]
+        }
+    };
+}
+
+macro_rules! numbers_of_kernels {
+    ($($name:ident: $type:ty = $value:expr;)*) => {
+        $(#[allow(dead_code)] // the host does not need all of what it relies on
+        pub const $name: $type = $value;)*
+
+        #[cfg(test)]
+        fn numbers() -> Vec<(&'static str, u64)> {
+            vec![$((stringify!($name), $name as u64),)*]
+        }
+    };
+}
+
+numbers_of_kernels! {
+    NEAR_BASES: usize = 8;
+    WORD_BYTES: u64 = 64;
+    PHASES: usize = 4;
+    MAX_WINDOWS: usize = 8;
+    WINDOW_KINDS: usize = 2;
+    MAX_STAGES: u32 = 4;
+    MAX_WARPS: u32 = 32;
+    ZERO_BYTES: u32 = 1024;
+    WARP: u32 = 32;
+    DISPATCH_WINDOW: u32 = 0;
+    COMBINE_WINDOW: u32 = 1;
+    CACHED: u32 = 1;
+    COPY_OUT: u32 = 2;
+    KEEP_OPEN: u32 = 4;
+    ENDS_READS: u32 = 8;
+    EXACT: u32 = 16;
+    WEIGHTS_OF_DISPATCH: u32 = 32;
+    ASCENDING_K: u32 = 64;
+}
+
+/// Bytes of the buffer's state in device memory, which only kernels read.
+pub const STATE_BYTES: u64 = 512;
+/// Bytes of what a dispatch leaves for its receive and its combine.
+pub const RECORD_BYTES: u64 = 128;
+
+shared_with_kernels! {
+    struct CommParams {
+        state: u64,
+        control: u64,
+        report: u64,
+        soft_report: u64,
+        abort_word: u64,
+        peer_bases: u64,
+        near_bases: [u64; NEAR_BASES],
+        alive: u64,
+        signals: u64,
+        verdicts: u64,
+        verdict_masks: u64,
+        launch: u64,
+        rank: u32,
+        ranks: u32,
+        turns: u32,
+        fingerprint: u32,
+        sync: u32,
+        in_flight: u32,
+        reserved: [u32; 2],
+    }
+
+    struct DispatchParams {
+        comm: CommParams,
+        x: u64,
+        x_stride: u64,
+        x_scales: u64,
+        x_scale_stride: u64,
+        x_scale_col_stride: u64,
+        topk_idx: u64,
+        topk_weights: u64,
+        num_tokens_device: u64,
+        record: u64,
+        ids: u64,
+        weights: u64,
+        positions: u64,
+        expert_positions: u64,
+        counts: u64,
+        recv_positions: u64,
+        recv_weights: u64,
+        expert_home: u64,
+        expert_order: u64,
+        rank_first: u64,
+        block_counts: u64,
+        totals: u64,
+        count_regions: u64,
+        count_region_bytes: u64,
+        progress: u64,
+        rows: u64,
+        row_stride: u64,
+        scales: u64,
+        scale_stride: u64,
+        side_ids: u64,
+        side_weights: u64,
+        side_source: u64,
+        side_positions: u64,
+        out_x: u64,
+        out_x_stride: u64,
+        out_scales: u64,
+        out_scale_row_stride: u64,
+        out_scale_col_stride: u64,
+        out_ids: u64,
+        out_weights: u64,
+        out_source: u64,
+        out_rank_counts: u64,
+        out_expert_counts: u64,
+        out_expert_offsets: u64,
+        out_true_rows: u64,
+        host_counts: u64,
+        max_recv_rows: u64,
+        max_expert_rows: u64,
+        out_rows: u64,
+        num_tokens: u32,
+        max_tokens: u32,
+        num_topk: u32,
+        num_experts: u32,
+        local_experts: u32,
+        alignment: u32,
+        row_bytes: u32,
+        scale_bytes: u32,
+        hidden: u32,
+        id_bytes: u32,
+        x_dtype: u32,
+        wire_scale_type: u32,
+        piece_bytes: u32,
+        stages: u32,
+        row_warps: u32,
+        side_warps: u32,
+        expand_warps: u32,
+        slice_shift: u32,
+        slices: u32,
+        count_region_mask: u32,
+        window: u32,
+        flags: u32,
+    }
+
+    struct CombineParams {
+        comm: CommParams,
+        record: u64,
+        ids: u64,
+        weights: u64,
+        positions: u64,
+        expert_positions: u64,
+        recv_positions: u64,
+        recv_weights: u64,
+        counts: u64,
+        expert_home: u64,
+        x: u64,
+        x_stride: u64,
+        row_weights: u64,
+        topk_weights: u64,
+        carried: u64,
+        rows: u64,
+        row_stride: u64,
+        side_carried: u64,
+        progress: u64,
+        out: u64,
+        out_stride: u64,
+        bias: [u64; 2],
+        out_carried: u64,
+        max_recv_rows: u64,
+        max_expert_rows: u64,
+        num_topk: u32,
+        num_experts: u32,
+        row_bytes: u32,
+        dtype: u32,
+        window: u32,
+        dispatch_window: u32,
+        reduce_warps: u32,
+        slices: u32,
+        slice_shift: u32,
+        flags: u32,
+    }
+
+    struct BarrierParams {
+        comm: CommParams,
+    }
+
+    struct ReleaseParams {
+        comm: CommParams,
+        kind: u32,
+        window: u32,
+    }
+
+    struct BufferControl {
+        timeout_ns: u64,
+        first_timeout_ns: u64,
+        first_until: u64,
+        soft_cleared: u64,
+    }
+
+    /// A bit per missing rank follows it.
+    struct HostReport {
+        ready: u64,
+        epoch: u64,
+        expected: u64,
+        seen: u64,
+        row: i64,
+        value: i64,
+        waited_ns: u64,
+        status: u32,
+        operation: u32,
+        phase: u32,
+        rank: i32,
+        num_missing: i32,
+        first_missing: i32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks() -> String {
+        let mut text = String::from(
+            "// Written from src/backend/cuda/params.rs by `UPDATE_KERNEL_CHECKS=1 cargo test kernel_checks`: what the host takes\n\
+             // for granted about the structs and numbers of the kernels.\n#pragma once\n#include \"../impl/dispatch.cuh\"\n\n\
+             namespace ep {\n\n",
+        );
+        for (name, value) in numbers() {
+            text += &format!("static_assert({name} == {value}, \"{name}\");\n");
+        }
+        text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
+        text += &format!("static_assert(sizeof(HandleRecord) == {RECORD_BYTES}, \"HandleRecord\");\n");
+        for (name, size, fields) in layouts() {
+            text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");
+            for (field, offset) in fields {
+                text += &format!(
+                    "static_assert(__builtin_offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n"
+                );
+            }
+        }
+        text + "\n} // namespace ep\n"
+    }
+
+    #[test]
+    fn kernel_checks_are_those_of_these_structs() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/entry/checks.cuh");
+        if std::env::var_os("UPDATE_KERNEL_CHECKS").is_some() {
+            std::fs::write(&path, checks()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), checks());
+    }
+}

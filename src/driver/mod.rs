@@ -1,0 +1,19 @@
+//! The CUDA driver, and the only module that names cudarc. Nothing is loaded before the first call, and a machine without
+//! a driver is an error value.
+//!
+//! `api` holds the driver's functions, `device` a device with its primary context and the guard that leaves the caller's
+//! context as it was, `memory` symmetric device memory, `pinned` host memory that kernels write, `module` kernels and
+//! their launches, `stream` copies and streams.
+
+mod api;
+mod device;
+mod memory;
+mod module;
+mod pinned;
+mod stream;
+
+pub use device::{Device, Guard};
+pub use memory::Memory;
+pub use module::{Function, Launch, Module};
+pub use pinned::{register_host, Pinned};
+pub use stream::{capture_of, copy_on_device, Mark, Stream, StreamPointer};

@@ -1,0 +1,201 @@
+//! Offsets in a rank's symmetric memory and in a handle's memory.
+
+use super::tuning::{combine_slice_shift, dispatch_slice_shift};
+use crate::error::Result;
+use crate::plan::config::{Config, Layout};
+use crate::plan::layout::Pieces;
+use crate::plan::windows::count_regions;
+use crate::plan::words::{turns, PHASES};
+
+/// A signal word or a verdict to a line.
+pub const WORD_BYTES: u64 = 64;
+/// Arrays begin at multiples of this.
+const ARRAY_ALIGN: u64 = 256;
+
+/// Arrays of a dispatch window, as offsets from its begin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DispatchWindow {
+    pub rows: u64,
+    pub scales: u64,
+    /// int32, float and, by expert, int32 [rows][K]; int64 [rows].
+    pub ids: u64,
+    pub weights: u64,
+    pub positions: u64,
+    pub source: u64,
+    bytes: u64,
+}
+
+/// Arrays of a combine window, as offsets from its begin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CombineWindow {
+    pub rows: u64,
+    pub carried: u64,
+    bytes: u64,
+}
+
+/// The symmetric memory of one rank. What peers touch has the same offsets on every rank; the rank's own tables and
+/// state, which no peer touches, lie behind it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Region {
+    pub signals: u64,
+    pub verdicts: u64,
+    pub verdict_masks: u64,
+    pub counts: u64,
+    pub count_region_bytes: u64,
+    pub dispatch_progress: u64,
+    pub combine_progress: u64,
+    dispatch: u64,
+    combine: u64,
+    pub dispatch_window: DispatchWindow,
+    pub combine_window: CombineWindow,
+    windows_end: u64,
+    pub state: u64,
+    pub control: u64,
+    pub peer_bases: u64,
+    pub alive: u64,
+    pub expert_home: u64,
+    pub expert_order: u64,
+    pub rank_first: u64,
+    pub block_counts: u64,
+    pub totals: u64,
+    pub bytes: u64,
+}
+
+impl Region {
+    /// `blocks`: the most that any kernel is launched with.
+    pub fn of(config: &Config, blocks: u64, state_bytes: u64) -> Result<Region> {
+        let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
+        let columns = ranks + experts;
+        let slices = config.max_tokens.div_ceil(1 << dispatch_slice_shift(config.max_tokens));
+        let combine_slices = config.max_tokens.div_ceil(1 << combine_slice_shift(config.max_tokens));
+        let (dispatch_window, combine_window) = (dispatch_window(config)?, combine_window(config)?);
+        let count_region_bytes = (ranks * columns * 4).next_multiple_of(ARRAY_ALIGN);
+        let mut pieces = Pieces::new(ARRAY_ALIGN);
+        let mut take = |count, bytes| pieces.take(count, bytes);
+        let region = Region {
+            signals: take(PHASES as u64 * ranks * turns(config.depth()) as u64, WORD_BYTES),
+            verdicts: take(ranks, WORD_BYTES),
+            verdict_masks: take(ranks * ranks.div_ceil(64), 8),
+            counts: take(count_regions(config.depth()) as u64, count_region_bytes),
+            count_region_bytes,
+            dispatch_progress: take(ranks * (slices + 1), 8),
+            combine_progress: take(ranks * combine_slices, 8),
+            dispatch: take(config.dispatch_windows as u64, dispatch_window.bytes),
+            combine: take(config.combine_windows as u64, combine_window.bytes),
+            dispatch_window,
+            combine_window,
+            windows_end: take(0, 0),
+            state: take(1, state_bytes),
+            control: take(1, ARRAY_ALIGN),
+            peer_bases: take(ranks, 8),
+            alive: take(ranks, 1),
+            expert_home: take(experts, 4),
+            expert_order: take(experts, 4),
+            rank_first: take(ranks + 1, 4),
+            block_counts: take(blocks, columns * 4),
+            totals: take(columns, 4),
+            bytes: 0,
+        };
+        Ok(Region { bytes: pieces.total()?, ..region })
+    }
+
+    pub const fn dispatch(&self, window: usize) -> u64 {
+        self.dispatch + window as u64 * self.dispatch_window.bytes
+    }
+
+    pub const fn combine(&self, window: usize) -> u64 {
+        self.combine + window as u64 * self.combine_window.bytes
+    }
+
+    /// Bytes of all dispatch windows and of all combine windows.
+    pub const fn window_bytes(&self) -> [u64; 2] {
+        [self.combine - self.dispatch, self.windows_end - self.combine]
+    }
+}
+
+fn dispatch_window(config: &Config) -> Result<DispatchWindow> {
+    let (rows, k) = (config.max_recv_rows, config.topk as u64);
+    let by_expert = u64::from(config.layout.by_expert());
+    let mut pieces = Pieces::new(ARRAY_ALIGN);
+    let window = DispatchWindow {
+        rows: pieces.take(rows, config.max_row_bytes),
+        scales: pieces.take(rows, config.max_scale_bytes),
+        ids: pieces.take(rows * k, 4),
+        weights: pieces.take(rows * k, 4),
+        positions: pieces.take(rows * k * by_expert, 4),
+        source: pieces.take(rows, 8),
+        bytes: 0,
+    };
+    Ok(DispatchWindow { bytes: pieces.total()?, ..window })
+}
+
+fn combine_window(config: &Config) -> Result<CombineWindow> {
+    let (rows, k) = (config.max_recv_rows, config.topk as u64);
+    let mut pieces = Pieces::new(ARRAY_ALIGN);
+    let window = CombineWindow {
+        rows: pieces.take(rows.max(config.max_expert_rows), config.max_combine_row_bytes),
+        carried: pieces.take((rows * k).max(config.max_expert_rows), 4),
+        bytes: 0,
+    };
+    Ok(CombineWindow { bytes: pieces.total()?, ..window })
+}
+
+/// A handle's memory: the routing it sent and received, then the outputs that callers may be handed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HandleArrays {
+    pub record: u64,
+    pub ids: u64,
+    pub weights: u64,
+    pub combine_weights: u64,
+    pub positions: u64,
+    pub expert_positions: u64,
+    pub counts: u64,
+    pub recv_positions: u64,
+    pub recv_weights: u64,
+    pub out_ids: u64,
+    pub out_weights: u64,
+    pub out_source: u64,
+    pub rank_counts: u64,
+    pub expert_counts: u64,
+    pub expert_offsets: u64,
+    pub true_rows: u64,
+    pub bytes: u64,
+    /// Host-visible: launch, rows, expert rows, then a count per local expert.
+    pub pinned_bytes: u64,
+}
+
+impl HandleArrays {
+    pub fn of(config: &Config, rank: usize, record_bytes: u64) -> Result<HandleArrays> {
+        let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
+        let (k, local) = (config.topk as u64, config.experts.of_rank(rank).len() as u64);
+        let (tokens_k, rows_k) = (config.max_tokens * k, config.max_recv_rows * k);
+        let by_expert = u64::from(config.layout.by_expert());
+        let (out, out_k) = match config.layout {
+            Layout::PackedByExpert => (config.max_expert_rows, config.max_expert_rows),
+            _ => (config.max_recv_rows, rows_k),
+        };
+        let mut pieces = Pieces::new(ARRAY_ALIGN);
+        let mut take = |count, bytes| pieces.take(count, bytes);
+        let arrays = HandleArrays {
+            record: take(1, record_bytes),
+            ids: take(tokens_k, 4),
+            weights: take(tokens_k, 4),
+            combine_weights: take(tokens_k * by_expert, 4),
+            positions: take(tokens_k, 4),
+            expert_positions: take(tokens_k * by_expert, 4),
+            counts: take(ranks * (ranks + experts), 4),
+            recv_positions: take(rows_k * by_expert, 4),
+            recv_weights: take(rows_k * by_expert, 4),
+            out_ids: take(out_k, 4),
+            out_weights: take(out_k, 4),
+            out_source: take(out, 8),
+            rank_counts: take(ranks, 4),
+            expert_counts: take(local.max(1), 4),
+            expert_offsets: take(local + 1, 8),
+            true_rows: take(2, 8),
+            bytes: 0,
+            pinned_bytes: (3 + local) * 8,
+        };
+        Ok(HandleArrays { bytes: pieces.total()?, ..arrays })
+    }
+}

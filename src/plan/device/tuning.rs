@@ -1,0 +1,126 @@
+//! How kernels are launched: warps for each role, stages, pieces, blocks. Results do not depend on any of it.
+
+use crate::error::{Error, Result};
+use crate::plan::config::Config;
+use crate::plan::request::DispatchShape;
+use crate::plan::round_up;
+
+/// Threads of every combine kernel.
+pub const COMBINE_THREADS: u32 = 512;
+/// Warps that write side data.
+const SIDE_WARPS: u32 = 4;
+const MOST_RING_WARPS: u32 = 16;
+const DEFAULT_STAGES: u32 = 3;
+/// Rows are cut in pieces of at most this, so that more warps find room for their stages.
+const PIECE_BYTES: u64 = 8192;
+/// Blocks where nothing else is said: more gain little over one link.
+const DEFAULT_BLOCKS: u32 = 64;
+const STAGE_ALIGN: u64 = 128;
+
+/// Tokens per announced slice, as a power of two.
+pub const fn dispatch_slice_shift(max_tokens: u64) -> u32 {
+    match max_tokens {
+        4096.. => 5,
+        1024.. => 4,
+        _ => 3,
+    }
+}
+
+/// Rows per announced slice of partial sums, as a power of two.
+pub const fn combine_slice_shift(max_tokens: u64) -> u32 {
+    match max_tokens {
+        1024.. => 3,
+        _ => 2,
+    }
+}
+
+/// What a device leaves to one block.
+#[derive(Debug, Clone, Copy)]
+pub struct DispatchShared {
+    /// Shared memory for rings, zeros and counts.
+    pub bytes: u64,
+    /// Of it, for zeros.
+    pub zero_bytes: u64,
+}
+
+/// The launch of a dispatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    pub piece_bytes: u32,
+    pub stages: u32,
+    pub row_warps: u32,
+    pub side_warps: u32,
+    pub expand_warps: u32,
+    pub threads: u32,
+    pub shared_bytes: u32,
+}
+
+impl Tuning {
+    /// As many ring warps as find room.
+    pub fn of(config: &Config, shape: &DispatchShape, shared: DispatchShared) -> Result<Tuning> {
+        let by_expert = config.layout.by_expert();
+        let piece = piece_bytes(shape);
+        let most = if config.num_stages == 0 { DEFAULT_STAGES } else { config.num_stages };
+        let least = if config.num_stages == 0 { 1 } else { config.num_stages };
+        for stages in (least..=most).rev() {
+            let fewest = if by_expert { 2 } else { 1 };
+            // A deeper ring is worth less than a few warps.
+            let enough = if stages > least { 4 } else { fewest };
+            for ring_warps in (enough..=MOST_RING_WARPS).rev() {
+                let row_warps = if by_expert { ring_warps / 2 } else { ring_warps };
+                let warps = ring_warps + SIDE_WARPS + u32::from(by_expert);
+                let bytes = u64::from(ring_warps * stages) * piece
+                    + shared.zero_bytes
+                    + histogram_bytes(config, u64::from(warps));
+                if bytes <= shared.bytes {
+                    return Ok(Tuning {
+                        piece_bytes: piece as u32,
+                        stages,
+                        row_warps,
+                        side_warps: SIDE_WARPS,
+                        expand_warps: ring_warps - row_warps,
+                        threads: warps * 32,
+                        shared_bytes: bytes as u32,
+                    });
+                }
+            }
+        }
+        Err(Error::unsupported(format_args!(
+            "num_experts = {}, rows of {} bytes{} and {most} stages need more shared memory than the {} bytes of this \
+             GPU",
+            config.experts.count(),
+            shape.row_bytes,
+            if shape.cast_from.is_some() { " that are cast" } else { "" },
+            shared.bytes
+        )))
+    }
+
+    /// Blocks for a call that asks for `asked` (0: the buffer's choice), where at most `limit` may run.
+    pub fn blocks(config: &Config, asked: i32, limit: u32) -> Result<u32> {
+        let asked = if asked == 0 { config.num_sms } else { asked };
+        if asked == 0 {
+            return Ok(limit.clamp(1, DEFAULT_BLOCKS));
+        }
+        if asked < 0 || asked as u32 > limit {
+            return Err(Error::invalid_argument(format_args!(
+                "num_sms is {asked}; between 1 and {limit} can be used: the SMs of the device over its ranks"
+            )));
+        }
+        Ok(asked as u32)
+    }
+}
+
+/// A cast keeps the whole row, before and after, and its scales in one stage.
+fn piece_bytes(shape: &DispatchShape) -> u64 {
+    if let Some(from) = shape.cast_from {
+        return round_up(shape.hidden * from.bytes() + shape.row_bytes + shape.scale_stride(), STAGE_ALIGN);
+    }
+    let pieces = shape.row_bytes.div_ceil(PIECE_BYTES);
+    round_up(shape.row_bytes.div_ceil(pieces), STAGE_ALIGN)
+}
+
+fn histogram_bytes(config: &Config, warps: u64) -> u64 {
+    let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
+    let expert_rows = if config.layout.by_expert() { warps } else { 1 };
+    4 * (warps * ranks + expert_rows * experts + ranks + 2 * experts)
+}

@@ -1,0 +1,179 @@
+//! The CUDA backend against the host backend, byte for byte, through the C ABI: the same calls with the same random
+//! inputs and poisoned outputs, ranks as threads, all on one GPU. Without a GPU, or without the feature `cuda`, nothing is
+//! tested, and said so; with DEEPEP_GPU_TESTS_REQUIRED in the environment that is a failure. Run it with `make test-gpu`,
+//! or anywhere from the program that it builds.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
+
+mod cases;
+mod memory;
+mod processes;
+mod ranks;
+mod rng;
+mod run;
+
+use cases::Case;
+use deepep::capi::*;
+use memory::Where;
+use ranks::{refusal, World};
+
+/// For work on these tests without a GPU: the host backend takes the part of CUDA.
+fn against_itself() -> bool {
+    std::env::var_os("DEEPEP_GPU_TESTS_ON_HOST").is_some()
+}
+
+/// Whether there is a GPU to test on.
+fn ready() -> bool {
+    if against_itself() {
+        return true;
+    }
+    match World::create(Where::Device, 1) {
+        Ok(_) => true,
+        Err((status, text)) => {
+            let absent = [
+                deep_ep_status_t::DEEP_EP_UNSUPPORTED,
+                deep_ep_status_t::DEEP_EP_NO_DRIVER,
+                deep_ep_status_t::DEEP_EP_NO_DEVICE,
+            ];
+            assert!(absent.contains(&status), "{text}");
+            assert!(std::env::var_os("DEEPEP_GPU_TESTS_REQUIRED").is_none(), "{text}");
+            eprintln!("SKIPPED, no CUDA backend here: {text}");
+            false
+        }
+    }
+}
+
+fn same(case: Case) {
+    if !ready() {
+        return;
+    }
+    let place = if against_itself() { Where::Host } else { Where::Device };
+    compare(&case, &run::run(&case, Where::Host), &run::run(&case, place));
+}
+
+/// The outputs of some ranks on both backends.
+fn compare(case: &Case, host: &[run::Outputs], device: &[run::Outputs]) {
+    let mut wrong = Vec::new();
+    for (rank, (host, device)) in host.iter().zip(device).enumerate() {
+        assert_eq!(host.len(), device.len(), "rank {rank}: another number of outputs");
+        for ((name, want), (other, got)) in host.iter().zip(device) {
+            assert_eq!(name, other);
+            if want != got {
+                let at = want.iter().zip(got).position(|(a, b)| a != b).unwrap_or(want.len().min(got.len()));
+                let end = |bytes: &Vec<u8>| (at + 8).min(bytes.len());
+                wrong.push(format!(
+                    "rank {rank}, {name}: byte {at} of {} / {}: host {:02x?}, CUDA {:02x?}",
+                    want.len(),
+                    got.len(),
+                    &want[at / 8 * 8..end(want)],
+                    &got[at / 8 * 8..end(got)]
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{case:?}\n{}", wrong[..wrong.len().min(20)].join("\n"));
+}
+
+macro_rules! cases {
+    ($($name:ident: $($field:ident = $value:expr),*;)*) => {$(
+        #[test]
+        fn $name() {
+            same(Case { $($field: $value,)* ..Case::default() });
+        }
+    )*};
+}
+
+use cases::{Mode, Rows, Scales};
+
+cases! {
+    rank_bf16_2: ranks = 2;
+    rank_bf16_3: ranks = 3, experts = 20, topk = 6, tokens = 97;
+    rank_bf16_4: ranks = 4, experts = 33, topk = 8, tokens = 301;
+    rank_bf16_8: ranks = 8, experts = 256, topk = 8, tokens = 200, hidden = 2048;
+    rank_one_rank: ranks = 1, topk = 1;
+    rank_fp16_k32: ranks = 4, experts = 64, topk = 32, rows = Rows::Fp16, combine = Rows::Fp16, tokens = 50;
+    rank_fp32: ranks = 2, rows = Rows::Fp32, combine = Rows::Fp32, hidden = 260;
+    rank_fp8_scales: ranks = 3, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 640;
+    rank_fp8_ue8m0_h7168: ranks = 2, rows = Rows::Fp8, scales = Scales::Ue8m0, hidden = 7168, topk = 8, experts = 256;
+    rank_opaque: ranks = 2, rows = Rows::Opaque, scales = Scales::Opaque(36), hidden = 5008;
+    rank_cast_fp32: ranks = 4, rows = Rows::Cast, scales = Scales::Fp32, hidden = 1280;
+    rank_cast_pow2: ranks = 2, rows = Rows::Cast, scales = Scales::Pow2, hidden = 208, mode = Mode::Caller;
+    rank_cast_ue8m0: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 896;
+    rank_caller_memory: ranks = 4, mode = Mode::Caller;
+    rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
+    rank_split: ranks = 2, split = true;
+    rank_split_caller: ranks = 3, split = true, mode = Mode::Caller;
+    rank_input_in_place: ranks = 4, mode = Mode::InPlace;
+    rank_int32_ids: ranks = 2, int64 = false;
+    rank_ack: ranks = 4, sync = 1, mode = Mode::Caller;
+    rank_barrier: ranks = 4, sync = 2, split = true;
+    rank_mapped_experts: ranks = 3, mapped = true, experts = 17;
+    rank_bad_ids: ranks = 3, bad_ids = true;
+    rank_stages_1: ranks = 2, stages = 1, sms = 5;
+    rank_stages_2_windows_3: ranks = 2, stages = 2, windows = 3, sms = 16, mode = Mode::InPlace;
+    rank_few_experts: ranks = 4, experts = 2, topk = 2;
+    expert_bf16_2: ranks = 2, by_expert = true, align = 8;
+    expert_bf16_3: ranks = 3, by_expert = true, experts = 20, topk = 6;
+    expert_bf16_4: ranks = 4, by_expert = true, experts = 30, topk = 6, align = 4, mode = Mode::InPlace;
+    expert_bf16_8: ranks = 8, by_expert = true, experts = 256, topk = 8, align = 16, hidden = 1024, tokens = 150;
+    expert_fp32: ranks = 4, by_expert = true, rows = Rows::Fp32, combine = Rows::Fp32;
+    expert_fp16: ranks = 2, by_expert = true, combine = Rows::Fp16, rows = Rows::Fp16, align = 4;
+    expert_fp8_scales: ranks = 2, by_expert = true, rows = Rows::Fp8, scales = Scales::Fp32, align = 16, hidden = 1024;
+    expert_fp8_columns: ranks = 2, by_expert = true, rows = Rows::Fp8, scales = Scales::Ue8m0, align = 32,
+        hidden = 1536, column_major = true;
+    expert_cast: ranks = 2, by_expert = true, rows = Rows::Cast, scales = Scales::Fp32, hidden = 768, align = 8;
+    expert_cast_split: ranks = 3, by_expert = true, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 768, split = true;
+    expert_split: ranks = 2, by_expert = true, split = true, align = 4;
+    expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
+    expert_one_rank: ranks = 1, by_expert = true, align = 128;
+    expert_overflow: ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
+    expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
+}
+
+#[test]
+fn a_missing_rank_is_named_within_the_deadline() {
+    if !against_itself() && ready() {
+        refusal::missing_rank();
+    }
+}
+
+#[test]
+fn two_processes_share_a_gpu() {
+    if processes::child_rank().is_some() || ready() {
+        processes::parent_or_child(
+            "two_processes_share_a_gpu",
+            Case { ranks: 2, rounds: 4, ..Case::default() },
+        );
+    }
+}
+
+#[test]
+fn three_processes_by_expert_share_a_gpu() {
+    if processes::child_rank().is_some() || ready() {
+        let case =
+            Case { ranks: 3, by_expert: true, align: 8, rounds: 4, mode: Mode::Caller, ..Case::default() };
+        processes::parent_or_child("three_processes_by_expert_share_a_gpu", case);
+    }
+}
+
+#[test]
+fn a_killed_process_is_named_within_the_deadline() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        processes::kill_one("a_killed_process_is_named_within_the_deadline");
+    }
+}
+
+#[test]
+fn an_abort_ends_the_waits() {
+    if !against_itself() && ready() {
+        refusal::abort();
+    }
+}
+
+#[test]
+fn what_is_not_done_says_so() {
+    if !against_itself() && ready() {
+        refusal::unsupported();
+    }
+}

@@ -1,0 +1,333 @@
+//! One case on one backend: every rank on a thread of its own, and what each has in its outputs afterwards.
+
+use crate::cases::{Case, Mode, Rows};
+use crate::memory::{Arena, Array, Where};
+use crate::ranks::{ok, report, Buffer, World};
+use crate::rng::Rng;
+use deepep::capi::*;
+
+/// Name and bytes of each output, in the order of the calls.
+pub type Outputs = Vec<(String, Vec<u8>)>;
+
+pub fn run(case: &Case, place: Where) -> Vec<Outputs> {
+    let world = World::create(place, case.ranks).unwrap_or_else(|(_, text)| panic!("{text}"));
+    let map = case.map();
+    let buffers = world.buffers(&case.config(place), map.as_deref());
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = buffers
+            .into_iter()
+            .enumerate()
+            .map(|(rank, buffer)| scope.spawn(move || Rank::new(case, place, rank, buffer).rounds()))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// One rank of several processes.
+pub fn run_rank(case: &Case, place: Where, rank: usize, buffer: Buffer) -> Outputs {
+    Rank::new(case, place, rank, buffer).rounds()
+}
+
+struct Rank<'a> {
+    case: &'a Case,
+    rank: usize,
+    buffer: Buffer,
+    handle: *mut deep_ep_handle_t,
+    arena: Arena,
+    local_experts: usize,
+    slab_rows: usize,
+    outputs: Outputs,
+}
+
+/// The caller's memory of one dispatch.
+struct Received {
+    out: deep_ep_dispatch_out_t,
+    arrays: Vec<(&'static str, Array)>,
+}
+
+impl<'a> Rank<'a> {
+    fn new(case: &'a Case, place: Where, rank: usize, buffer: Buffer) -> Rank<'a> {
+        let mut handle = std::ptr::null_mut();
+        ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
+        let mut local_experts = 0;
+        ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
+        let all = case.ranks * case.tokens;
+        let align = case.align as usize;
+        let most_local = (0..case.ranks)
+            .map(|r| match case.map() {
+                Some(map) => map.iter().filter(|&&owner| owner as usize == r).count(),
+                None => case.experts.div_ceil(case.ranks),
+            })
+            .max()
+            .unwrap();
+        let slab_rows = match (case.by_expert, case.max_expert_rows) {
+            (false, _) => all,
+            (true, 0) => (all * most_local.min(case.topk) + most_local * (align - 1)) / align * align,
+            (true, rows) => rows as usize,
+        };
+        let arena = Arena::new(place);
+        Rank { case, rank, buffer, handle, arena, local_experts, slab_rows, outputs: Vec::new() }
+    }
+
+    fn rounds(mut self) -> Outputs {
+        for round in 0..self.case.rounds {
+            self.round(round, false);
+            if round % 4 == 3 {
+                self.round(round, true);
+            }
+        }
+        ok(unsafe { deep_ep_handle_destroy(self.handle) });
+        self.arena.wait();
+        ok(unsafe { deep_ep_buffer_barrier(self.buffer.0, self.arena.stream()) });
+        self.arena.wait();
+        let report = report(self.buffer);
+        assert_eq!(report.status, deep_ep_status_t::DEEP_EP_SUCCESS, "after the last round");
+        ok(unsafe { deep_ep_buffer_destroy(self.buffer.0) });
+        self.outputs
+    }
+
+    fn keep(&mut self, name: String, bytes: Vec<u8>) {
+        self.outputs.push((name, bytes));
+    }
+
+    fn round(&mut self, round: usize, cached: bool) {
+        let received = self.dispatch(round, cached);
+        let name = if cached { format!("{round} cached") } else { format!("{round}") };
+        let rows = self.look(&name, &received);
+        self.note_report(&name);
+        // Some dispatches are only released.
+        if round % 5 == 4 && !cached {
+            ok(unsafe { deep_ep_handle_release(self.handle, self.arena.stream()) });
+        } else {
+            self.combine(round, &name, rows);
+        }
+        self.arena.wait();
+    }
+
+    /// What the buffer has to report: bad ids, overflow.
+    fn note_report(&mut self, name: &str) {
+        let r = report(self.buffer);
+        let numbers = [r.status as i64, r.operation.into(), r.row, r.value, r.epoch as i64];
+        self.keep(format!("{name} report"), numbers.iter().flat_map(|n| n.to_le_bytes()).collect());
+    }
+
+    fn dispatch(&mut self, round: usize, cached: bool) -> Received {
+        let case = self.case;
+        let inputs = case.inputs(self.rank, round);
+        let mut request: deep_ep_dispatch_in_t = unsafe { std::mem::zeroed() };
+        ok(unsafe { deep_ep_dispatch_in_init(&mut request, size_of::<deep_ep_dispatch_in_t>()) });
+        let mut rng = Rng::new(round as u64 + 77 * self.rank as u64);
+        // A cached dispatch sends other rows by the same routing.
+        let x = if cached { case.rows.random(&mut rng, inputs.tokens * case.hidden) } else { inputs.x };
+        let x = self.arena.filled(&x);
+        let scales = self.arena.filled(&inputs.scales);
+        let ids = self.arena.filled(&case.id_bytes(&inputs.ids));
+        let weights: Vec<u8> = inputs.weights.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let weights = self.arena.filled(&weights);
+        let on_device = self.arena.filled(&(inputs.tokens as i32).to_le_bytes());
+        request.num_tokens = inputs.tokens as i64;
+        // Now and then the number is read from memory.
+        if round % 3 == 1 && !cached {
+            request.num_tokens_device = on_device.pointer();
+        }
+        request.hidden = case.hidden as i64;
+        request.x.data = x.pointer();
+        request.x.dtype = case.rows.given();
+        request.x.rows = inputs.tokens as i64;
+        if case.given_scale_bytes() > 0 {
+            request.x_scales.data = scales.pointer();
+            request.x_scales.dtype = case.scales.dtype();
+            request.x_scales.block = match case.scales {
+                crate::cases::Scales::Opaque(bytes) => bytes as i32,
+                _ => 0,
+            };
+        }
+        if case.rows == Rows::Cast {
+            request.wire_dtype = deep_ep_dtype_t::DEEP_EP_FP8_E4M3 as u32;
+            request.wire_scale_dtype = case.scales.dtype();
+        }
+        if cached {
+            request.flags = DEEP_EP_DISPATCH_CACHED;
+        } else {
+            request.topk_idx = ids.pointer::<std::ffi::c_void>();
+            request.topk_idx_dtype =
+                (if case.int64 { deep_ep_dtype_t::DEEP_EP_INT64 } else { deep_ep_dtype_t::DEEP_EP_INT32 })
+                    as u32;
+        }
+        // Without weights all are 1, or the earlier ones.
+        if round % 4 != 2 && (!cached || round % 8 == 3) {
+            request.topk_weights = weights.pointer();
+        }
+        let mut received = self.landing();
+        let (handle, stream) = (self.handle, self.arena.stream());
+        unsafe {
+            if case.split {
+                ok(deep_ep_handle_dispatch_send(handle, &request, stream));
+                ok(deep_ep_handle_dispatch_recv(handle, &mut received.out, stream));
+            } else {
+                ok(deep_ep_handle_dispatch(handle, &request, &mut received.out, stream));
+            }
+        }
+        self.arena.wait();
+        received
+    }
+
+    fn landing(&self) -> Received {
+        let case = self.case;
+        let mut out: deep_ep_dispatch_out_t = unsafe { std::mem::zeroed() };
+        ok(unsafe { deep_ep_dispatch_out_init(&mut out, size_of::<deep_ep_dispatch_out_t>()) });
+        let mut arrays = Vec::new();
+        let columns = case.scales.row_bytes(case.hidden).div_ceil(4);
+        let rows = self.slab_rows;
+        if case.column_major {
+            out.scales.col_stride = 4 * rows.next_multiple_of(4) as i64;
+        }
+        if case.mode == Mode::Caller {
+            let k = if case.by_expert { 1 } else { case.topk };
+            let row_bytes = case.hidden * case.rows.sent_bytes();
+            let mut take = |name, bytes| {
+                let array = self.arena.array(bytes);
+                let address = array.pointer::<std::ffi::c_void>();
+                arrays.push((name, array));
+                address
+            };
+            out.x.data = take("x", rows * row_bytes);
+            out.x.rows = rows as i64;
+            if columns > 0 {
+                out.scales.data = take("scales", columns * 4 * rows.next_multiple_of(4));
+            }
+            out.topk_idx = take("ids", rows * k * 4).cast();
+            out.topk_weights = take("weights", rows * k * 4).cast();
+            out.row_source = take("source", rows * 8).cast();
+            out.rank_counts = take("rank counts", case.ranks * 4).cast();
+            out.expert_counts = take("expert counts", self.local_experts * 4).cast();
+            out.true_rows = take("true rows", 16).cast();
+            if case.by_expert {
+                out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8).cast();
+            }
+        }
+        Received { out, arrays }
+    }
+
+    /// Keeps everything that a dispatch has written; returns how many rows it left.
+    fn look(&mut self, name: &str, received: &Received) -> usize {
+        let (case, out) = (self.case, &received.out);
+        for (part, array) in &received.arrays {
+            let bytes = self.arena.read(array);
+            self.keep(format!("{name} {part}"), bytes);
+        }
+        let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
+        ok(unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) });
+        counts.push(rows);
+        self.keep(format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect());
+        let rows = rows as usize;
+        let k = if case.by_expert { 1 } else { case.topk };
+        let slab = out.x.rows as usize;
+        assert_eq!(slab, self.slab_rows, "capacity");
+        for (part, address, bytes) in [
+            ("ids", out.topk_idx as usize, slab * k * 4),
+            ("weights", out.topk_weights as usize, slab * k * 4),
+            ("source", out.row_source as usize, slab * 8),
+            ("rank counts", out.rank_counts as usize, case.ranks * 4),
+            ("expert counts", out.expert_counts as usize, self.local_experts * 4),
+            ("true rows", out.true_rows as usize, 16),
+            (
+                "offsets",
+                out.expert_offsets as usize,
+                if case.by_expert { (self.local_experts + 1) * 8 } else { 0 },
+            ),
+        ] {
+            let bytes = self.arena.read_at(address, bytes);
+            self.keep(format!("{name} {part} at the end"), bytes);
+        }
+        let row_bytes = case.hidden * case.rows.sent_bytes();
+        let x = self.arena.read_at(out.x.data as usize, rows * row_bytes);
+        self.keep(format!("{name} rows"), x);
+        if case.scales != crate::cases::Scales::None {
+            let scale_bytes = case.scales.row_bytes(case.hidden);
+            let mut scales = Vec::new();
+            let (row, col) = (out.scales.row_stride as usize, out.scales.col_stride as usize);
+            let end = rows.saturating_sub(1) * row + (scale_bytes.div_ceil(4) - 1) * col + 4;
+            let all = self.arena.read_at(out.scales.data as usize, if rows > 0 { end } else { 0 });
+            for (i, column) in (0..rows).flat_map(|i| (0..scale_bytes.div_ceil(4)).map(move |c| (i, c))) {
+                let at = i * row + column * col;
+                scales.extend_from_slice(&all[at..at + (scale_bytes - column * 4).min(4)]);
+            }
+            self.keep(format!("{name} scales"), scales);
+            self.keep(format!("{name} scale strides"), format!("{row} {col}").into_bytes());
+        }
+        rows
+    }
+
+    fn combine(&mut self, round: usize, name: &str, rows: usize) {
+        let case = self.case;
+        let tokens = case.inputs(self.rank, round).tokens;
+        let mut rng = Rng::new(5000 + round as u64 * 64 + self.rank as u64);
+        let row_bytes = case.hidden * case.combine.given_bytes();
+        let mut input: deep_ep_combine_in_t = unsafe { std::mem::zeroed() };
+        let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
+        unsafe {
+            ok(deep_ep_combine_in_init(&mut input, size_of::<deep_ep_combine_in_t>()));
+            ok(deep_ep_combine_out_init(&mut output, size_of::<deep_ep_combine_out_t>()));
+        }
+        let exact = case.by_expert && round % 4 >= 2;
+        input.flags = if exact { DEEP_EP_COMBINE_EXACT } else { 0 };
+        input.hidden = case.hidden as i64;
+        input.x.dtype = case.combine.given();
+        let given = case.combine.random(&mut rng, rows * case.hidden);
+        let x = self.arena.filled(&given);
+        if case.mode == Mode::InPlace {
+            ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut input.x, self.arena.stream()) });
+            self.arena.wait(); // a barrier may be ahead of the memory
+            self.arena.write_at(input.x.data as usize, &given);
+        } else {
+            input.x.data = x.pointer();
+            input.x.rows = rows as i64;
+        }
+        let floats = |rng: &mut Rng, count: usize| -> Vec<u8> {
+            rng.floats(count).iter().flat_map(|f| f.to_le_bytes()).collect()
+        };
+        let per_row = if case.by_expert { 1 } else { case.topk };
+        let row_weights = self.arena.filled(&floats(&mut rng, rows));
+        let topk_weights = self.arena.filled(&floats(&mut rng, tokens * case.topk));
+        let carried = self.arena.filled(&floats(&mut rng, rows * per_row));
+        let weighting = round % 3;
+        if case.by_expert && weighting == 1 {
+            input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
+        } else if weighting == 2 {
+            input.row_weights = row_weights.pointer();
+            if exact {
+                input.topk_weights = topk_weights.pointer();
+            }
+        }
+        let carries = round % 2 == 1;
+        let sums = self.arena.array(case.tokens * row_bytes);
+        let carried_sums = self.arena.array(case.tokens * case.topk * 4);
+        let biases = [0, 1].map(|_| self.arena.filled(&case.combine.random(&mut rng, tokens * case.hidden)));
+        if carries {
+            input.carried_weights = carried.pointer();
+            output.carried_weights = carried_sums.pointer();
+        }
+        output.x.data = sums.pointer();
+        output.x.rows = tokens as i64;
+        if round % 4 >= 1 {
+            output.bias[0] = biases[0].pointer::<std::ffi::c_void>();
+        }
+        if round % 4 == 3 {
+            output.bias[1] = biases[1].pointer::<std::ffi::c_void>();
+        }
+        let (handle, stream) = (self.handle, self.arena.stream());
+        unsafe {
+            if case.split {
+                ok(deep_ep_handle_combine_send(handle, &input, stream));
+                ok(deep_ep_handle_combine_recv(handle, &output, stream));
+            } else {
+                ok(deep_ep_handle_combine(handle, &input, &output, stream));
+            }
+        }
+        self.arena.wait();
+        let (sums, carried_sums) = (self.arena.read(&sums), self.arena.read(&carried_sums));
+        self.keep(format!("{name} sums"), sums);
+        self.keep(format!("{name} carried"), carried_sums);
+    }
+}
