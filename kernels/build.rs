@@ -32,13 +32,12 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).min(sources.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            scope.spawn(|| loop {
-                let Some(source) = queue.lock().ok().and_then(|mut queue| queue.next().cloned()) else {
-                    break;
-                };
-                if let Err(error) = compile_one(&nvcc, &source, &images) {
-                    if let Ok(mut failed) = failed.lock() {
-                        failed.push(error.to_string());
+            scope.spawn(|| {
+                while let Some(source) = queue.lock().ok().and_then(|mut queue| queue.next().cloned()) {
+                    if let Err(error) = compile_one(&nvcc, &source, &images) {
+                        if let Ok(mut failed) = failed.lock() {
+                            failed.push(error.to_string());
+                        }
                     }
                 }
             });

@@ -48,6 +48,7 @@ pub(super) struct State {
     /// CUDA: ends of reads that came without a stream, for the next operation to enqueue.
     pub pending_ends: Vec<(Kind, usize)>,
     /// CUDA: memory of destroyed handles, which kernels may still use; kept for the next ones.
+    #[allow(clippy::vec_box)] // handles keep the boxes
     pub unused: Vec<Box<HandleMemory>>,
     pub epochs: Epochs,
     pub turns: Turns,

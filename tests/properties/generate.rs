@@ -99,7 +99,7 @@ fn config(numbers: &Numbers, setup: &Setup) -> deep_ep_buffer_config_t {
     if setup.layout == Layout::PackedByExpert {
         config.expert_alignment = setup.alignment as i32;
     }
-    if numbers.seed % 3 == 0 {
+    if numbers.seed.is_multiple_of(3) {
         // As few windows as three open handles and the operations in flight can do with.
         config.dispatch_windows = numbers.in_flight.max(3) as i32;
         config.combine_windows = numbers.in_flight.max(3) as i32;
@@ -223,7 +223,7 @@ impl Writer<'_> {
         let mut hidden = 8 * (1 + noise.below(40));
         if in_place {
             hidden = exchange.wire.hidden;
-            if hidden % 8 != 0 {
+            if !hidden.is_multiple_of(8) {
                 dtype = FP32;
             }
         }
