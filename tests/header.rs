@@ -26,7 +26,10 @@ fn header() -> Header {
 fn committed_header_is_the_generated_one() {
     let generated = std::fs::read_to_string(env!("DEEPEP_GENERATED_HEADER")).unwrap();
     if std::env::var_os("UPDATE_HEADER").is_some() {
-        std::fs::write(COMMITTED, &generated).unwrap();
+        // In one step, since other tests read the file meanwhile.
+        let fresh = format!("{COMMITTED}.new");
+        std::fs::write(&fresh, &generated).unwrap();
+        std::fs::rename(&fresh, COMMITTED).unwrap();
     }
     assert!(
         committed() == generated,

@@ -55,7 +55,7 @@ fn a_thousand_gathers_of_any_size() {
     each(&groups, |group| {
         let mut state = u64::from(group.rank());
         for round in 0..1000 {
-            if random(&mut state) % 20 == 0 {
+            if random(&mut state).is_multiple_of(20) {
                 std::thread::sleep(Duration::from_micros(random(&mut state) % 1500));
             }
             let all = group.all_gather(&payload(group.rank(), round), None, LONG).unwrap();
@@ -293,7 +293,7 @@ fn a_look_never_returns_a_mix_of_two_publications() {
             let mut number = 0u64;
             while !stop.load(Ordering::Relaxed) {
                 number += 1;
-                let chunk = number.to_ne_bytes().repeat(if number % 2 == 0 { 1000 } else { 30 });
+                let chunk = number.to_ne_bytes().repeat(if number.is_multiple_of(2) { 1000 } else { 30 });
                 let publication =
                     Publication { number, total: chunk.len() as u64, members: number, chunk: &chunk };
                 control.publish(number, &publication);

@@ -182,7 +182,7 @@ impl Handle {
         }
         let config = self.buffer.config.clone();
         let row_bytes = dispatch.shape.hidden * dtype.bytes();
-        if row_bytes % 16 != 0 {
+        if !row_bytes.is_multiple_of(16) {
             return Err(Error::invalid_argument(format_args!(
                 "a row of x takes {row_bytes} bytes, which is not a multiple of 16"
             )));

@@ -39,8 +39,8 @@ pub unsafe extern "C" fn deep_ep_handle_create(
 ///
 /// Returns: DEEP_EP_SUCCESS, also when ids were bad or rows overflowed: deep_ep_buffer_report tells;
 /// DEEP_EP_INVALID_ARGUMENT or DEEP_EP_CAPACITY_EXCEEDED before any peer is signalled, the call may be repeated;
-/// DEEP_EP_INVALID_EXPERT_ID likewise with DEEP_EP_BUFFER_REFUSE_BAD_IDS; DEEP_EP_BUSY when the handle has rows in use
-/// or no window is free; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the same
+/// DEEP_EP_INVALID_EXPERT_ID likewise with DEEP_EP_BUFFER_REFUSE_BAD_IDS; DEEP_EP_BUSY when the handle's last
+/// dispatch was neither combined nor released, or no window is free; DEEP_EP_TIMEOUT, DEEP_EP_OP_MISMATCH, DEEP_EP_ABORTED, after which the buffer returns the same
 /// status until reset; DEEP_EP_CONCURRENT_USE; DEEP_EP_INVALID_STATE; DEEP_EP_UNSUPPORTED.
 ///
 /// Positions are prefix sums of counts that all ranks exchange: no atomics, no sorting, the same order every time.

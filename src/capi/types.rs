@@ -135,7 +135,7 @@ pub struct deep_ep_buffer_sizes_t {
     pub combine_window: i64,
     /// Signal words, counts, verdicts and the reset mailbox, and the rounding of the symmetric region.
     pub signals: i64,
-    /// By-expert layouts: the areas for received rows and for combine inputs. Not visible to peers.
+    /// Areas that peers do not see: by expert for received rows, in all layouts but PACKED_BY_RANK for combine inputs.
     pub local_outputs: i64,
     /// What each deep_ep_handle_create adds. Not part of the totals.
     pub handle: i64,

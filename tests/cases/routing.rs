@@ -110,7 +110,8 @@ fn case_005_heavy_skew_keeps_its_counts() {
 
 #[test]
 fn case_006_padding_rows_are_not_sent() {
-    let route = |r: usize, t: usize, k: usize| if t % 2 == 0 { -1 } else { ((t + r + k) % 8) as i64 };
+    let route =
+        |r: usize, t: usize, k: usize| if t.is_multiple_of(2) { -1 } else { ((t + r + k) % 8) as i64 };
     for layout in LAYOUTS {
         let case = Case::new(layout, &[8; 4], 256, 2, 8, route);
         let exchange = case.exchange();
@@ -185,7 +186,7 @@ fn case_008_minus_one_survives_both_widths() {
     for layout in LAYOUTS {
         for ids64 in [false, true] {
             let route = |r: usize, t: usize, k: usize| {
-                if (r + t + k) % 2 == 0 {
+                if (r + t + k).is_multiple_of(2) {
                     -1
                 } else {
                     ((t + 3 * k) % 8) as i64

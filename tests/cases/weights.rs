@@ -57,8 +57,13 @@ fn case_015_by_expert_multiplies_the_weights_of_the_dispatch() {
 fn case_016_the_weight_of_a_masked_slot_is_never_read() {
     // The helpers put NaN into the weight of every -1.
     for layout in LAYOUTS {
-        let route =
-            |r: usize, t: usize, k: usize| if (r + t + k) % 3 == 0 { -1 } else { ((t + k) % 4) as i64 };
+        let route = |r: usize, t: usize, k: usize| {
+            if (r + t + k).is_multiple_of(3) {
+                -1
+            } else {
+                ((t + k) % 4) as i64
+            }
+        };
         let mut case = Case::new(layout, &[2, 2], 128, 3, 4, route);
         case.weights = vec![0.5; 3];
         let exchange = case.exchange();

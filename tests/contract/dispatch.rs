@@ -166,6 +166,18 @@ fn dispatch_refuses_casts_and_scales_that_do_not_exist() {
 }
 
 #[test]
+fn a_claim_of_endless_rows_means_the_capacity() {
+    for layout in [Layout::PackedByRank, Layout::PackedByExpert] {
+        let one = One::new(layout);
+        let mut target = one.exchange.target(0, Asked::OWN);
+        target.out.x.rows = i64::MAX;
+        ok(one.handle.dispatch(&one.sending().input, &mut target.out));
+        ok(ffi!(deep_ep_handle_release(one.handle.0, null_mut())));
+        one.works();
+    }
+}
+
+#[test]
 fn dispatch_refuses_outputs_that_do_not_fit() {
     type Change = fn(&mut deep_ep_dispatch_out_t);
     let changes: [(Change, &[&str]); 11] = [

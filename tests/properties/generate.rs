@@ -1,6 +1,6 @@
 //! From a few small numbers to a program. The numbers are what proptest shrinks; the rest follows from the seed.
 
-use super::program::{Action, Program, Step, Sum};
+use super::program::{Program, Step, Sum};
 use crate::reference::numbers::*;
 use crate::reference::{even_owners, Layout, Setup, LAYOUTS};
 use crate::support::exchange::{Exchange, Wire};
@@ -32,7 +32,6 @@ pub struct Numbers {
 
 pub const ROUTINGS: usize = 6;
 pub const COUNTS: usize = 4;
-pub const TEMPLATES: usize = 9;
 
 const MAX_HIDDEN_BYTES: usize = 4096;
 
@@ -100,7 +99,7 @@ fn config(numbers: &Numbers, setup: &Setup) -> deep_ep_buffer_config_t {
     if setup.layout == Layout::PackedByExpert {
         config.expert_alignment = setup.alignment as i32;
     }
-    if numbers.seed % 3 == 0 {
+    if numbers.seed.is_multiple_of(3) {
         // As few windows as three open handles and the operations in flight can do with.
         config.dispatch_windows = numbers.in_flight.max(3) as i32;
         config.combine_windows = numbers.in_flight.max(3) as i32;
@@ -108,99 +107,15 @@ fn config(numbers: &Numbers, setup: &Setup) -> deep_ep_buffer_config_t {
     config
 }
 
-struct Writer<'a> {
-    numbers: &'a Numbers,
-    noise: Noise,
-    program: Program,
+/// A program in the making.
+pub struct Writer<'a> {
+    pub numbers: &'a Numbers,
+    pub noise: Noise,
+    pub program: Program,
 }
 
 impl Writer<'_> {
-    /// Windows for handles with rows in use, as configured.
-    fn windows(&self) -> usize {
-        let m = self.numbers.in_flight;
-        match self.program.config.dispatch_windows {
-            0 if self.program.setup.layout.slotted() => 2 * m,
-            0 => m,
-            windows => windows as usize,
-        }
-    }
-
-    fn template(&mut self, template: usize) {
-        use Action::*;
-        let first = self.program.steps.len();
-        let m = self.numbers.in_flight;
-        let overlap = if m >= 2 && self.windows() >= 2 { template } else { template.min(4) };
-        match overlap {
-            0 => {
-                let exchange = self.dispatch();
-                let sum = self.combine(exchange);
-                self.push(&[Dispatch { handle: 0, exchange }, Combine { handle: 0, sum }]);
-            }
-            1 => {
-                let exchange = self.dispatch();
-                let sum = self.combine(exchange);
-                self.push(&[Send { handle: 1, exchange }, Recv { handle: 1, exchange }]);
-                self.push(&[CombineSend { handle: 1, sum }, CombineRecv { handle: 1, sum }]);
-            }
-            2 => {
-                let exchange = self.dispatch();
-                self.push(&[Dispatch { handle: 2, exchange }, Release { handle: 2 }, Barrier]);
-            }
-            3 => {
-                let exchange = self.dispatch();
-                let (one, two) = (self.combine(exchange), self.combine(exchange));
-                self.push(&[Dispatch { handle: 0, exchange }, Combine { handle: 0, sum: one }]);
-                self.push(&[Combine { handle: 0, sum: two }]);
-            }
-            4 => {
-                let exchange = self.dispatch();
-                let sum = self.combine(exchange);
-                let again = self.dispatch_again(exchange);
-                let sum_again = self.combine(again);
-                self.push(&[Dispatch { handle: 0, exchange }, Combine { handle: 0, sum }]);
-                self.push(&[Dispatch { handle: 0, exchange: again }, Combine { handle: 0, sum: sum_again }]);
-            }
-            _ => self.overlapped(overlap),
-        }
-        self.push(&[Report { first, last: self.program.steps.len() }]);
-    }
-
-    /// Two batches at once.
-    fn overlapped(&mut self, template: usize) {
-        use Action::*;
-        let (a, b) = (self.dispatch(), self.dispatch());
-        let (sum_a, sum_b) = (self.combine(a), self.combine(b));
-        let (send_a, send_b) = (Send { handle: 0, exchange: a }, Send { handle: 1, exchange: b });
-        let (recv_a, recv_b) = (Recv { handle: 0, exchange: a }, Recv { handle: 1, exchange: b });
-        let c_send_a = CombineSend { handle: 0, sum: sum_a };
-        let c_send_b = CombineSend { handle: 1, sum: sum_b };
-        let c_recv_a = CombineRecv { handle: 0, sum: sum_a };
-        let c_recv_b = CombineRecv { handle: 1, sum: sum_b };
-        match template {
-            5 => {
-                self.push(&[Dispatch { handle: 0, exchange: a }, Dispatch { handle: 1, exchange: b }]);
-                self.push(&[Combine { handle: 0, sum: sum_a }, Combine { handle: 1, sum: sum_b }]);
-            }
-            6 => {
-                self.push(&[send_a, send_b, recv_a, recv_b]);
-                self.push(&[c_send_a, c_send_b, c_recv_a, c_recv_b]);
-            }
-            7 => {
-                self.push(&[send_a, send_b, recv_b, recv_a]);
-                self.push(&[c_send_a, c_send_b, c_recv_b, c_recv_a]);
-            }
-            _ => {
-                self.push(&[send_a, send_b, recv_a, c_send_a]);
-                self.push(&[recv_b, c_send_b, c_recv_a, c_recv_b]);
-            }
-        }
-    }
-
-    fn push(&mut self, actions: &[Action]) {
-        self.program.actions.extend(actions);
-    }
-
-    fn dispatch(&mut self) -> usize {
+    pub fn dispatch(&mut self) -> usize {
         let wire = self.wire();
         let setup = &self.program.setup;
         let noise = &mut self.noise;
@@ -238,7 +153,7 @@ impl Writer<'_> {
         self.add_step(exchange)
     }
 
-    fn dispatch_again(&mut self, earlier: usize) -> usize {
+    pub fn dispatch_again(&mut self, earlier: usize) -> usize {
         let wire = self.wire();
         let noise = &mut self.noise;
         let earlier = &self.program.steps[earlier].exchange;
@@ -298,7 +213,7 @@ impl Writer<'_> {
         wire
     }
 
-    fn combine(&mut self, step: usize) -> usize {
+    pub fn combine(&mut self, step: usize) -> usize {
         let noise = &mut self.noise;
         let exchange = &self.program.steps[step].exchange;
         let by_expert = exchange.setup.layout.by_expert();
@@ -308,7 +223,7 @@ impl Writer<'_> {
         let mut hidden = 8 * (1 + noise.below(40));
         if in_place {
             hidden = exchange.wire.hidden;
-            if hidden % 8 != 0 {
+            if !hidden.is_multiple_of(8) {
                 dtype = FP32;
             }
         }

@@ -16,3 +16,4 @@ mod model;
 mod program;
 mod rank_counts;
 mod sequences;
+mod templates;

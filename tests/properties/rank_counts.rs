@@ -17,7 +17,7 @@ fn once(ranks: usize, tokens: usize, topk: usize) {
             counts: 1,
             overflow: false,
             in_place: layout % 2 == 1,
-            templates: vec![6, 4],
+            templates: vec![7, 4],
             seed: ranks as u64,
         };
         program(&numbers).run();

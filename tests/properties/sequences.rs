@@ -1,6 +1,7 @@
 //! Random programs on 1 to 9 ranks.
 
 use super::generate::*;
+use super::templates::TEMPLATES;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 

@@ -60,7 +60,8 @@ impl Host {
     ) {
         let tokens = self.config.max_tokens as i64;
         self.each_row(source, routing, |back| {
-            let peer = (routing.recv_source[back.row] / tokens) as usize;
+            // By rank the caller holds this very array; what it may have written there must not lead anywhere.
+            let peer = ((routing.recv_source[back.row] / tokens) as usize).min(self.num_ranks() - 1);
             let rows = if source.plan.shape.exact {
                 self.give_exact_row(source, routing, back)
             } else {

@@ -40,10 +40,15 @@ pub fn arrange(
     let x_stride = if x_in_place { shape.row_bytes } else { row_stride("out.x", x, shape.row_bytes)? };
     let capacity = if x_in_place { slab_rows } else { caller_capacity(x, layout, slab_rows)? };
     let slot_stride = if x_in_place || x.slot_stride == 0 {
-        capacity_rows(x_in_place, x, slab_rows) * x_stride
+        capacity_rows(x_in_place, x, slab_rows).saturating_mul(x_stride)
     } else {
         multiple_of_16("out.x.slot_stride", x.slot_stride)?;
-        within("out.x.slot_stride", x.slot_stride, (capacity * x_stride) as i64, i64::MAX)?;
+        within(
+            "out.x.slot_stride",
+            x.slot_stride,
+            capacity.saturating_mul(x_stride).min(i64::MAX as u64) as i64,
+            i64::MAX,
+        )?;
         x.slot_stride as u64
     };
     let scales = arrange_scales(target, shape, layout, slab_rows, capacity_rows(x_in_place, x, slab_rows))?;
@@ -142,20 +147,23 @@ fn column_major_strides(
     shape: &DispatchShape,
 ) -> Result<(u64, u64, u64)> {
     let columns = shape.scale_bytes.div_ceil(4);
-    let least = 4 * round_up(rows, 4);
-    let col = if in_place { least } else { scales.col_stride as u64 };
+    let col = if in_place { 4 * round_up(rows, 4) } else { scales.col_stride as u64 };
     if !in_place && !matches!(scales.row_stride, 0 | 4) {
         return Err(Error::invalid_argument(format_args!(
             "out.scales.row_stride is {}, but column-major scales of neighbouring rows are 4 bytes apart",
             scales.row_stride
         )));
     }
-    if col < 4 * rows {
+    if col < rows.saturating_mul(4) {
         return Err(Error::invalid_argument(format_args!(
             "out.scales.col_stride is {col}, less than 4 bytes for each of {rows} rows"
         )));
     }
-    let slot = if in_place || scales.slot_stride == 0 { columns * col } else { scales.slot_stride as u64 };
+    let slot = if in_place || scales.slot_stride == 0 {
+        columns.saturating_mul(col)
+    } else {
+        scales.slot_stride as u64
+    };
     Ok((4, col, slot))
 }
 
@@ -176,6 +184,10 @@ fn row_major_strides(
         }
         given => given as u64,
     };
-    let slot = if in_place || scales.slot_stride == 0 { rows * row } else { scales.slot_stride as u64 };
+    let slot = if in_place || scales.slot_stride == 0 {
+        rows.saturating_mul(row)
+    } else {
+        scales.slot_stride as u64
+    };
     Ok((row, 4, slot))
 }

@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 /// Refuses rows that are no multiple of 16 bytes or larger than the buffer's.
 pub(super) fn row_fits(what: &str, field: &str, bytes: u64, limit_name: &str, limit: u64) -> Result<()> {
-    if bytes % ROW_ALIGN != 0 {
+    if !bytes.is_multiple_of(ROW_ALIGN) {
         return Err(Error::invalid_argument(format_args!(
             "{what} takes {bytes} bytes, which is not a multiple of 16; change {field}"
         )));
@@ -43,7 +43,7 @@ pub(super) fn input_rows(name: &str, rows: &Rows, row_bytes: u64, needed: i64) -
 /// Checks the stride and alignment of rows, and returns the stride with 0 filled in.
 pub(super) fn row_stride(name: &str, rows: &Rows, row_bytes: u64) -> Result<u64> {
     within(format_args!("{name}.rows"), rows.rows, 0, i64::MAX)?;
-    if row_bytes % ROW_ALIGN != 0 {
+    if !row_bytes.is_multiple_of(ROW_ALIGN) {
         return Err(Error::invalid_argument(format_args!(
             "a row of {name} takes {row_bytes} bytes, which is not a multiple of 16; change hidden"
         )));
@@ -68,7 +68,7 @@ pub(super) fn non_null(name: impl Display, address: Address) -> Result<()> {
 
 /// Refuses a misaligned pointer.
 pub(super) fn aligned(name: impl Display, address: Address, to: usize) -> Result<()> {
-    if address % to == 0 {
+    if address.is_multiple_of(to) {
         return Ok(());
     }
     Err(Error::invalid_argument(format_args!("{name} is {address:#x}, which is not a multiple of {to}")))

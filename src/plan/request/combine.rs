@@ -53,7 +53,7 @@ pub fn plan_combine(
     let x_stride = if in_place { row_bytes } else { input_rows("x", &request.x, row_bytes, rows as i64)? };
     let slab = if in_place || request.x.rows == 0 { slab_rows } else { request.x.rows as u64 };
     let slot_stride = if in_place || request.x.slot_stride == 0 {
-        slab * x_stride
+        slab.saturating_mul(x_stride)
     } else {
         within("x.slot_stride", request.x.slot_stride, 0, i64::MAX)?;
         multiple_of_16("x.slot_stride", request.x.slot_stride)?;
@@ -123,7 +123,7 @@ fn combine_modes(request: &CombineRequest, config: &Config) -> Result<()> {
 /// Checks where sums go; returns the row stride.
 pub fn plan_sums(target: &CombineTarget, shape: &CombineShape, tokens: u64) -> Result<u64> {
     if target.x.dtype.is_some_and(|dtype| dtype != shape.dtype) {
-        return Err(Error::unsupported(format_args!(
+        return Err(Error::invalid_argument(format_args!(
             "out.x.dtype is {}, but rows of {} are combined; 0 takes their type",
             target.x.dtype.map_or("0", Dtype::name),
             shape.dtype.name()

@@ -90,7 +90,7 @@ class Comm:
             cause = failures[0] if failures else None
             detail = f"{last_error()} ({type(cause).__name__}: {cause})" if cause else last_error()
             raise error_of(status, detail) from cause
-        self._adopt(pointer.value, rank, num_ranks, backend)
+        self._adopt(pointer.value)
 
     @classmethod
     def local(
@@ -113,16 +113,18 @@ class Comm:
         comms = []
         for rank in range(num_ranks):
             comm = cls.__new__(cls)
-            comm._adopt(pointers[rank], rank, num_ranks, backend)
+            comm._adopt(pointers[rank])
             comms.append(comm)
         return comms
 
-    def _adopt(self, pointer: Optional[int], rank: int, num_ranks: int, backend: Backend) -> None:
+    def _adopt(self, pointer: Optional[int]) -> None:
         self._pointer = pointer
+        rank, num_ranks, backend = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_uint32()
+        check(lib().deep_ep_comm_info(pointer, ctypes.byref(rank), ctypes.byref(num_ranks), ctypes.byref(backend)))
         self._lock = threading.Lock()  # abort may run beside close
-        self.rank = rank
-        self.num_ranks = num_ranks
-        self.backend = Backend(backend)
+        self.rank = rank.value
+        self.num_ranks = num_ranks.value
+        self.backend = Backend(backend.value)  # what was chosen, never AUTO
         self._finalizer = weakref.finalize(self, _destroy, pointer or 0, os.getpid())
         self._finalizer.atexit = False
 

@@ -91,7 +91,7 @@ mod vector {
         out: *mut u8,
         stream: Stream,
     ) {
-        debug_assert!(out.addr() % 16 == 0 && hidden * T::BYTES % 16 == 0);
+        debug_assert!(out.addr().is_multiple_of(16) && (hidden * T::BYTES).is_multiple_of(16));
         // SAFETY: the ranges lie in the row. Streaming stores need 32-byte alignment: rows are 16-byte aligned, so
         // at most one 16-byte piece lies before it, and all steps are multiples of 32 bytes.
         unsafe {

@@ -96,7 +96,7 @@ fn reference(values: &[f32], kind: ScaleKind) -> Cast {
             });
         }
     }
-    while result.scales.len() % 4 != 0 {
+    while !result.scales.len().is_multiple_of(4) {
         result.scales.push(0);
     }
     result
