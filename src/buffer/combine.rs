@@ -1,5 +1,6 @@
 //! Combine: check, choose a window, give rows back; wait, sum.
 
+use super::dispatch::no_routing;
 use super::handle::{Arrived, CombineInput, Combined, Dispatched, Handle, Progress};
 use super::state::{Entered, Kind, Op};
 use crate::backend::host::{CombineSource, CombineSums, Routing, Stream, Wanted};
@@ -61,7 +62,8 @@ impl Entered<'_> {
         let (arrived, dispatch) = received_dispatch(progress)?;
         let config = self.buffer.config.clone();
         // A rank without rows may pass null whatever the others pass, so its pointer says nothing.
-        let written = |input: &CombineInput| [0, input.address].contains(&request.x.data) && arrived.rows > 0;
+        let has_rows = arrived.rows > 0 || self.may_have_rows(progress);
+        let written = |input: &CombineInput| [0, input.address].contains(&request.x.data) && has_rows;
         let reserved = progress.input.filter(written);
         let mut request = *request;
         if let Some(input) = reserved {
@@ -72,11 +74,11 @@ impl Entered<'_> {
                 )));
             }
             request.x = crate::plan::request::Rows { dtype: Some(input.dtype), ..Default::default() };
-        } else if request.x.data == 0 && (arrived.rows > 0 || self.may_have_rows(progress)) {
+        } else if request.x.data == 0 && has_rows {
             return Err(Error::invalid_state(
                 "x.data is null, but no combine_input of this handle is open; every combine in place needs its own",
             ));
-        } else if arrived.rows == 0 {
+        } else if !has_rows {
             request.x.dtype = request.x.dtype.or(progress.input.map(|input| input.dtype));
         }
         let plan = plan_combine(&request, &config, dispatch.shape.hidden, arrived.rows, arrived.slab_rows)?;
@@ -115,9 +117,7 @@ impl Entered<'_> {
         self.buffer.statistics.begin(op.epoch);
         let still_reads = progress.open_window.is_some();
         self.guard(op, Kind::Combine, window, guard, still_reads)?;
-        if self.state.epochs.send() != Some(op.epoch) {
-            return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
-        }
+        self.take_epoch(op.epoch)?;
         self.state.combine.begin(window, progress.number);
         progress.input = None;
         let source = CombineSource {
@@ -129,7 +129,7 @@ impl Entered<'_> {
             in_window: in_place && self.state.host.pulls_from_caller(),
             stream: Stream::for_bytes(arrived.link_rows * plan.shape.row_bytes as usize),
         };
-        let Some(routing) = &mut progress.routing else { return Err(lost()) };
+        let Some(routing) = &mut progress.routing else { return Err(no_routing()) };
         let tokens = progress.dispatch.map_or(0, |dispatch| dispatch.tokens);
         let span = self.buffer.span("rows", op);
         let (statistics, state) = (&self.buffer.statistics, &mut *self.state);
@@ -159,7 +159,7 @@ impl Entered<'_> {
         let stride = plan_sums(target, &sent.shape, tokens as u64)?;
         let op = Op { operation: Operation::Combine, epoch: sent.epoch, fingerprint: sent.fingerprint };
         self.wait(op, Wanted { phase: Phase::Data, turn: sent.data_turn, number: sent.epoch })?;
-        let Some(routing) = &progress.routing else { return Err(lost()) };
+        let Some(routing) = &progress.routing else { return Err(no_routing()) };
         let sums = CombineSums {
             target,
             shape: &sent.shape,
@@ -212,8 +212,4 @@ fn received_dispatch(progress: &Progress) -> Result<(Arrived, Dispatched)> {
             "no dispatch of this handle has been received; call dispatch, or dispatch_recv after a dispatch_send",
         )),
     }
-}
-
-fn lost() -> Error {
-    Error::new(Status::DEEP_EP_INTERNAL, "the handle has lost its memory")
 }

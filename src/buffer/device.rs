@@ -186,6 +186,7 @@ impl Entered<'_> {
     /// A dispatch is on its way.
     fn note_dispatch(&mut self, ready: &ReadyDispatch, progress: &mut Progress) -> Result<()> {
         let (op, shape): (_, DispatchShape) = (ready.op, ready.plan.shape);
+        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         progress.dispatch = Some(Dispatched {
             epoch: op.epoch,
@@ -224,14 +225,6 @@ impl Entered<'_> {
             Some(Arrived { link_rows: 0, rows: 0, slab_rows: place.arrangement.capacity, present: 0 });
     }
 
-    fn take_epoch(&mut self, epoch: u64) -> Result<()> {
-        self.buffer.statistics.begin(epoch);
-        if self.state.epochs.send() != Some(epoch) {
-            return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
-        }
-        Ok(())
-    }
-
     /// `sums`: where they go and their stride, or none for the first half.
     pub fn combine_on_device(
         &mut self,
@@ -267,6 +260,7 @@ impl Entered<'_> {
         };
         device.combine(memory, &call)?;
         let (op, window) = (ready.op, ready.window);
+        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         self.buffer.statistics.count_combine();
         self.state.combine.begin(window, progress.number);

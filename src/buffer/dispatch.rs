@@ -124,6 +124,14 @@ impl Entered<'_> {
         ))
     }
 
+    /// The epoch that was announced is this operation's.
+    pub(super) fn take_epoch(&mut self, epoch: u64) -> Result<()> {
+        if self.state.epochs.send() != Some(epoch) {
+            return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
+        }
+        Ok(())
+    }
+
     fn send(&mut self, ready: Ready, progress: &mut Progress) -> Result<()> {
         let Ready { plan, tokens, window, guard, op } = ready;
         let Some(mut routing) = progress.routing.take() else { return Err(no_routing()) };
@@ -189,9 +197,7 @@ impl Entered<'_> {
         let config = self.buffer.config.clone();
         self.guard(op, Kind::Dispatch, window, guard, false)?;
         let promised = if config.layout.packed() { self.exchange_counts(op, routing)? } else { 0 };
-        if self.state.epochs.send() != Some(op.epoch) {
-            return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
-        }
+        self.take_epoch(op.epoch)?;
         let span = ..tokens * config.topk;
         if !config.layout.packed() {
             self.state.scratch.base.fill(0);
