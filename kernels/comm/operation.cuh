@@ -67,9 +67,16 @@ struct Outcome {
     u32 kind, window;
     u64 ends;
     HandleRecord *reader;    // a handle whose rows in place are no longer read when this operation sends, or null
+    HandleRecord *claimer;   // a handle that gives its claim back, or null
     bool abandoned;          // an operation that was sent will not be received
     bool acknowledged;       // a READ signal for these windows went out
 };
+
+// Frees the bit that a handle holds, if any: it is kept as 1 + its number.
+__device__ __forceinline__ void give_back(u64 &bits, u64 &held) {
+    if (held) bits &= ~(1ull << (held - 1));
+    held = 0;
+}
 
 // One thread of the last block. The buffer is free for the next launch afterwards.
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
@@ -92,6 +99,8 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
         if (o.acknowledged) w->acks[DISPATCH_WINDOW][open] = ack;
         o.reader->open = 0;
     }
+    if (o.reader) give_back(w->areas, o.reader->area);
+    if (o.claimer) give_back(w->claimed, o.claimer->claim);
     __threadfence();
     state->owner = 0;
 }

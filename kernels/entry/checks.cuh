@@ -20,12 +20,12 @@ static_assert(COMBINE_WINDOW == 1, "COMBINE_WINDOW");
 static_assert(CACHED == 1, "CACHED");
 static_assert(COPY_OUT == 2, "COPY_OUT");
 static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
+static_assert(CLAIMED == 8, "CLAIMED");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
 static_assert(sizeof(BufferState) == 512, "BufferState");
 static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
-static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 184, "CommParams");
 static_assert(__builtin_offsetof(CommParams, state) == 0, "CommParams.state");
@@ -48,7 +48,7 @@ static_assert(__builtin_offsetof(CommParams, sync) == 168, "CommParams.sync");
 static_assert(__builtin_offsetof(CommParams, in_flight) == 172, "CommParams.in_flight");
 static_assert(__builtin_offsetof(CommParams, reserved) == 176, "CommParams.reserved");
 
-static_assert(sizeof(DispatchParams) == 656, "DispatchParams");
+static_assert(sizeof(DispatchParams) == 664, "DispatchParams");
 static_assert(__builtin_offsetof(DispatchParams, comm) == 0, "DispatchParams.comm");
 static_assert(__builtin_offsetof(DispatchParams, x) == 184, "DispatchParams.x");
 static_assert(__builtin_offsetof(DispatchParams, x_stride) == 192, "DispatchParams.x_stride");
@@ -119,7 +119,8 @@ static_assert(__builtin_offsetof(DispatchParams, slice_shift) == 636, "DispatchP
 static_assert(__builtin_offsetof(DispatchParams, slices) == 640, "DispatchParams.slices");
 static_assert(__builtin_offsetof(DispatchParams, count_region_mask) == 644, "DispatchParams.count_region_mask");
 static_assert(__builtin_offsetof(DispatchParams, window) == 648, "DispatchParams.window");
-static_assert(__builtin_offsetof(DispatchParams, flags) == 652, "DispatchParams.flags");
+static_assert(__builtin_offsetof(DispatchParams, area) == 652, "DispatchParams.area");
+static_assert(__builtin_offsetof(DispatchParams, flags) == 656, "DispatchParams.flags");
 
 static_assert(sizeof(CombineParams) == 424, "CombineParams");
 static_assert(__builtin_offsetof(CombineParams, comm) == 0, "CombineParams.comm");
@@ -165,11 +166,13 @@ static_assert(__builtin_offsetof(ReleaseParams, comm) == 0, "ReleaseParams.comm"
 static_assert(__builtin_offsetof(ReleaseParams, record) == 184, "ReleaseParams.record");
 static_assert(__builtin_offsetof(ReleaseParams, abandon) == 192, "ReleaseParams.abandon");
 
-static_assert(sizeof(ClaimParams) == 192, "ClaimParams");
+static_assert(sizeof(ClaimParams) == 200, "ClaimParams");
 static_assert(__builtin_offsetof(ClaimParams, comm) == 0, "ClaimParams.comm");
-static_assert(__builtin_offsetof(ClaimParams, window) == 184, "ClaimParams.window");
+static_assert(__builtin_offsetof(ClaimParams, record) == 184, "ClaimParams.record");
+static_assert(__builtin_offsetof(ClaimParams, window) == 192, "ClaimParams.window");
+static_assert(__builtin_offsetof(ClaimParams, pulled) == 196, "ClaimParams.pulled");
 
-static_assert(sizeof(BufferWords) == 328, "BufferWords");
+static_assert(sizeof(BufferWords) == 344, "BufferWords");
 static_assert(__builtin_offsetof(BufferWords, epoch) == 0, "BufferWords.epoch");
 static_assert(__builtin_offsetof(BufferWords, received) == 8, "BufferWords.received");
 static_assert(__builtin_offsetof(BufferWords, sent) == 16, "BufferWords.sent");
@@ -178,6 +181,26 @@ static_assert(__builtin_offsetof(BufferWords, in_flight) == 56, "BufferWords.in_
 static_assert(__builtin_offsetof(BufferWords, poisoned) == 64, "BufferWords.poisoned");
 static_assert(__builtin_offsetof(BufferWords, ends) == 72, "BufferWords.ends");
 static_assert(__builtin_offsetof(BufferWords, acks) == 200, "BufferWords.acks");
+static_assert(__builtin_offsetof(BufferWords, areas) == 328, "BufferWords.areas");
+static_assert(__builtin_offsetof(BufferWords, claimed) == 336, "BufferWords.claimed");
+
+static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
+static_assert(__builtin_offsetof(HandleRecord, dispatch_epoch) == 0, "HandleRecord.dispatch_epoch");
+static_assert(__builtin_offsetof(HandleRecord, dispatch_turn) == 8, "HandleRecord.dispatch_turn");
+static_assert(__builtin_offsetof(HandleRecord, dispatch_refused) == 16, "HandleRecord.dispatch_refused");
+static_assert(__builtin_offsetof(HandleRecord, combine_epoch) == 24, "HandleRecord.combine_epoch");
+static_assert(__builtin_offsetof(HandleRecord, combine_turn) == 32, "HandleRecord.combine_turn");
+static_assert(__builtin_offsetof(HandleRecord, combine_refused) == 40, "HandleRecord.combine_refused");
+static_assert(__builtin_offsetof(HandleRecord, num_tokens) == 48, "HandleRecord.num_tokens");
+static_assert(__builtin_offsetof(HandleRecord, rows) == 56, "HandleRecord.rows");
+static_assert(__builtin_offsetof(HandleRecord, expert_rows) == 64, "HandleRecord.expert_rows");
+static_assert(__builtin_offsetof(HandleRecord, told) == 72, "HandleRecord.told");
+static_assert(__builtin_offsetof(HandleRecord, open) == 80, "HandleRecord.open");
+static_assert(__builtin_offsetof(HandleRecord, dispatching) == 88, "HandleRecord.dispatching");
+static_assert(__builtin_offsetof(HandleRecord, combining) == 96, "HandleRecord.combining");
+static_assert(__builtin_offsetof(HandleRecord, area) == 104, "HandleRecord.area");
+static_assert(__builtin_offsetof(HandleRecord, claim) == 112, "HandleRecord.claim");
+static_assert(__builtin_offsetof(HandleRecord, reserved) == 120, "HandleRecord.reserved");
 
 static_assert(sizeof(BufferControl) == 32, "BufferControl");
 static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl.timeout_ns");

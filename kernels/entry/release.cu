@@ -27,6 +27,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1) deepep_release(const __gri
     Outcome o = no_outcome();
     o.reader = record;
     o.acknowledged = acknowledged;
-    if (p.abandon) abandon(record, op, o);
+    if (p.abandon) {
+        o.claimer = record;
+        abandon(record, op, o);
+    }
     finish(p.comm, op, o);
 }

@@ -147,6 +147,7 @@ __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, Gua
     o.kind = DISPATCH_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
+    o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
 }
 
@@ -155,6 +156,14 @@ __device__ __forceinline__ void keep_received(const DispatchParams &p) {
     HandleRecord *record = at<HandleRecord>(p.record);
     record->dispatching = 0;
     record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+    record->area = p.area;
+    if (p.area) buffer_state(p.comm)->words.areas |= 1ull << (p.area - 1);
+}
+
+__device__ __forceinline__ void keep_refused(const DispatchParams &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->dispatch_refused = 1;
 }
 
 __device__ __forceinline__ void keep_sent(const DispatchParams &p, const OperationState &op, u32 count) {
@@ -233,7 +242,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool cached = p.flags & CACHED;
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u32 count = cached ? (u32)record->num_tokens : token_count(p);
-    bool open = record->open != 0;
+    bool open = record->open || record->area;
     Tokens tokens = tokens_of_block(p, count, SLICES);
     if (!cached) prefetch_routing(p, tokens);
     begin(p.comm, op);
@@ -330,9 +339,13 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     __syncthreads();
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
     if (!wait_peers(p.comm, op, DATA, turn, op.epoch)) return write_nothing(p, BY_EXPERT, whole_block());
+    bool no_room = is_area_taken(p, op); // it has been sent, so it is received, but handed out it cannot be
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
-    receive_all<BY_EXPERT>(p, s, dynamic, zeros);
+    if (no_room)
+        write_nothing(p, BY_EXPERT, whole_block());
+    else
+        receive_all<BY_EXPERT>(p, s, dynamic, zeros);
     if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
     Outcome o = no_outcome();
     o.received = true;
@@ -343,7 +356,12 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
         o.acknowledged = acknowledge(p.comm, op);
     }
     if (threadIdx.x != 0) return;
-    keep_received(p);
+    if (no_room) {
+        report_soft(p.comm, op, BUSY, -1, -1);
+        keep_refused(p);
+    } else {
+        keep_received(p);
+    }
     finish(p.comm, op, o);
 }
 

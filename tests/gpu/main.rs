@@ -226,3 +226,48 @@ fn graph_send_without_receive() {
         graphs::send_without_receive();
     }
 }
+
+#[test]
+fn graph_areas_and_claims() {
+    if !against_itself() && ready() {
+        graphs::areas_and_claims();
+    }
+}
+
+#[test]
+fn graph_destroyed_under_a_replay() {
+    if !against_itself() && ready() {
+        graphs::destroy_under_replay();
+    }
+}
+
+#[test]
+fn graph_peer_killed_between_replays() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        graphs::kill_in_replay("graph_peer_killed_between_replays");
+    }
+}
+
+#[test]
+fn reset_survivors_of_a_killed_process() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        graphs::survivors("reset_survivors_of_a_killed_process");
+    }
+}
+
+#[test]
+fn reset_all_alive_after_a_timeout() {
+    if !against_itself() && ready() {
+        graphs::all_alive(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
+        graphs::all_alive(Case { ranks: 2, by_expert: true, split: true, sync: 1, ..Case::default() });
+    }
+}
+
+#[test]
+fn reset_leaves_a_rank_out() {
+    if !against_itself() && ready() {
+        graphs::one_left_out(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 4, by_expert: true, experts: 18, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 3, sync: 1, split: true, mode: Mode::Caller, ..Case::default() });
+    }
+}

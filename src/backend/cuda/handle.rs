@@ -39,6 +39,11 @@ impl HandleMemory {
         self.memory.address() + offset
     }
 
+    /// Where kernels keep what they know of the handle.
+    pub fn record(&self) -> u64 {
+        self.at(self.arrays.record)
+    }
+
     pub(super) fn counts_address(&self) -> u64 {
         self.counts.address()
     }

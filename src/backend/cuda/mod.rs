@@ -11,6 +11,7 @@ mod kernels;
 mod memory;
 mod params;
 mod report;
+mod reset;
 
 pub use combine::{CombineCall, CombineInput, CombineOutput};
 pub use comm::{Place, Site};

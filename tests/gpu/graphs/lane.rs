@@ -189,6 +189,12 @@ impl<'a> Lane<'a> {
         unsafe { deep_ep_handle_combine_recv(self.handle, &output, stream) }
     }
 
+    pub fn claim(&self, stream: *mut c_void) {
+        let mut rows = unsafe { std::mem::zeroed::<deep_ep_combine_in_t>() }.x;
+        rows.dtype = self.case.combine.given();
+        ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut rows, stream) });
+    }
+
     pub fn pair(&self, stream: *mut c_void) {
         self.dispatch(stream);
         self.combine(stream);
@@ -199,6 +205,12 @@ impl<'a> Lane<'a> {
             return unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
         }
         driver::copy(to, from, bytes, stream);
+    }
+
+    /// Whether a run has left the sums alone and no rows.
+    pub fn is_untouched(&self) -> bool {
+        let true_rows = self.arena.read(&self.landing[6]);
+        self.arena.read(&self.sums).iter().all(|&byte| byte == crate::memory::POISON) && true_rows == [0; 16]
     }
 
     /// Everything that the last run has written.

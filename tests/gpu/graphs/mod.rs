@@ -2,7 +2,9 @@
 
 mod driver;
 mod lane;
+mod lost;
 mod refused;
+mod reset;
 
 use crate::cases::Case;
 use crate::memory::{Arena, Where};
@@ -15,7 +17,9 @@ use lane::Lane;
 use std::ffi::c_void;
 use std::sync::Barrier;
 
-pub use refused::{busy_everywhere, send_without_receive};
+pub use lost::{destroy_under_replay, kill_in_replay, survivors};
+pub use refused::{areas_and_claims, busy_everywhere, send_without_receive};
+pub use reset::{all_alive, one_left_out};
 
 type Stream = *mut c_void;
 
@@ -67,9 +71,20 @@ impl<'a> Player<'a> {
     fn status(&self) -> deep_ep_status_t {
         report(self.buffers[0]).status
     }
+
+    /// The status of a call that comes after a failure on the device.
+    fn call_status(&self) -> deep_ep_status_t {
+        let status = unsafe { deep_ep_buffer_barrier(self.buffers[0].0, self.stream()) };
+        self.arena.wait();
+        status
+    }
+
+    fn set_timeout(&self, ms: u32) {
+        ok(unsafe { deep_ep_buffer_set_timeout(self.buffers[0].0, ms) });
+    }
 }
 
-/// Plays a script on every rank; the buffers must have nothing to report afterwards.
+/// Plays a script on every rank.
 fn play(
     case: &Case,
     place: Where,
@@ -88,7 +103,6 @@ fn play(
                 let arena = Arena::new(place);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
                 let outputs = script(&player);
-                assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_SUCCESS, "after the script");
                 for buffer in &player.buffers {
                     ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
                 }
@@ -100,8 +114,14 @@ fn play(
     })
 }
 
+/// The same script on both backends; the buffers must have nothing to report afterwards.
 fn same(case: &Case, buffers: usize, script: &(dyn Fn(&Player) -> Outputs + Sync)) {
     let place = if crate::against_itself() { Where::Host } else { Where::Device };
+    let script = &|player: &Player| {
+        let outputs = script(player);
+        assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_SUCCESS, "after the script");
+        outputs
+    };
     crate::compare(case, &play(case, Where::Host, buffers, script), &play(case, place, buffers, script));
 }
 

@@ -99,3 +99,53 @@ pub fn send_without_receive() {
         Vec::new()
     });
 }
+
+/// Rows in local areas and claimed windows that a replay would overwrite.
+pub fn areas_and_claims() {
+    let mode = crate::cases::Mode::InPlace;
+    for by_expert in [true, false] {
+        let case = Case { ranks: 2, by_expert, windows: 1, mode, ..Case::default() };
+        let host = play(&case, Where::Host, 1, &|player| {
+            let lane = player.lane(0);
+            lane.load(1);
+            lane.pair(player.stream());
+            lane.look("pair")
+        });
+        let device = play(&case, Where::Device, 1, &|player| {
+            let (lane, other) = (player.lane(0), player.lane(0));
+            let graph = player.record(CaptureMode::Relaxed, |stream| other.pair(stream));
+            for _ in 0..2 {
+                lane.load(1);
+                lane.dispatch(player.stream());
+                other.load(2);
+                player.play(&graph);
+                assert_eq!(player.status(), BUSY);
+                assert!(other.is_untouched());
+                lane.combine(player.stream());
+                player.arena.wait();
+                assert_eq!(player.status(), SUCCESS);
+                player.play(&graph);
+                assert_eq!(player.status(), SUCCESS);
+                assert!(!other.is_untouched());
+            }
+            // A claim keeps others out too: here the other's copy has spoilt the rows, and the report says so.
+            lane.dispatch(player.stream());
+            lane.claim(player.stream());
+            other.load(3);
+            player.play(&graph);
+            assert_eq!(player.status(), BUSY);
+            assert!(other.is_untouched());
+            lane.load(1);
+            lane.combine(player.stream());
+            player.arena.wait();
+            assert_eq!(player.status(), SUCCESS);
+            player.play(&graph);
+            assert_eq!(player.status(), SUCCESS);
+            lane.load(1);
+            lane.pair(player.stream());
+            player.arena.wait();
+            lane.look("pair")
+        });
+        crate::compare(&case, &host, &device);
+    }
+}
