@@ -386,15 +386,20 @@ impl Entered<'_> {
             return Err(nowhere());
         };
         let (config, me) = (&self.buffer.config, self.state.host.me);
+        let local_experts = config.experts.of_rank(me).len();
+        let counts = || memory.counts(config.layout.by_expert(), local_experts);
+        if memory.is_replayed() && counts().is_none() {
+            return Err(Error::invalid_state(
+                "the handle's last dispatch was captured, and no replay of it has run; launch the graph and synchronise first",
+            ));
+        }
         let timeout = match timeout_ms {
             0 => self.buffer.operation_timeout(),
             given => Duration::from_millis(given.into()),
         };
         let mut backoff = Backoff::new(deadline_after(timeout));
         loop {
-            if let Some((rows, experts)) =
-                memory.counts(config.layout.by_expert(), config.experts.of_rank(me).len())
-            {
+            if let Some((rows, experts)) = counts() {
                 self.buffer.look_at_device();
                 self.buffer.failures.check()?;
                 return Ok(Counts { experts, rows });

@@ -184,7 +184,7 @@ macro_rules! graphs {
         #[test]
         fn $name() {
             if ready() {
-                graphs::$run(Case { $($field: $value,)* ..Case::default() }, $($argument),*);
+                graphs::$run(Case { $($field: $value,)* ..Case::default() } $(, $argument)*);
             }
         }
     )*};
@@ -209,6 +209,13 @@ graphs! {
     graph_mixed_caller: mixed(20) ranks = 2, mode = Mode::Caller, sync = 2;
     graph_halves_apart_rank: apart(12) ranks = 3, mode = Mode::InPlace;
     graph_halves_apart_expert: apart(12) ranks = 2, by_expert = true;
+    graph_bad_ids: replays(1, false, 8) ranks = 3, bad_ids = true;
+    graph_overflow: replays(1, true, 8) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    graph_1000_replays: replays(1, false, 1000) ranks = 2, tokens = 12, hidden = 64;
+    graph_claims_auto: claims() ranks = 2, mode = Mode::InPlace;
+    graph_claims_ack: claims() ranks = 2, mode = Mode::InPlace, sync = 1;
+    graph_claims_barrier: claims() ranks = 3, mode = Mode::InPlace, sync = 2;
+    graph_claims_split: claims() ranks = 2, mode = Mode::InPlace, split = true, windows = 2;
     graph_two_streams: forked(8) ranks = 3, mode = Mode::InPlace;
     graph_two_buffers: two_buffers(8) ranks = 2, by_expert = true;
 }
@@ -269,5 +276,12 @@ fn reset_leaves_a_rank_out() {
         graphs::one_left_out(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
         graphs::one_left_out(Case { ranks: 4, by_expert: true, experts: 18, ..Case::default() });
         graphs::one_left_out(Case { ranks: 3, sync: 1, split: true, mode: Mode::Caller, ..Case::default() });
+    }
+}
+
+#[test]
+fn graph_beside_other_calls() {
+    if !against_itself() && ready() {
+        graphs::beside_a_capture();
     }
 }

@@ -37,8 +37,13 @@ impl<'a> Lane<'a> {
         let mut handle = std::ptr::null_mut();
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let local_experts = ranks_own(buffer);
-        let (all, most) = (case.ranks * case.tokens, case.experts.div_ceil(case.ranks).min(case.topk));
-        let slab_rows = if case.by_expert { all * most } else { all };
+        let all = case.ranks * case.tokens;
+        let (most, align) = (case.experts.div_ceil(case.ranks), case.align as usize);
+        let slab_rows = match (case.by_expert, case.max_expert_rows) {
+            (false, _) => all,
+            (true, 0) => (all * most.min(case.topk) + most * (align - 1)) / align * align,
+            (true, rows) => rows as usize,
+        };
         let row = case.hidden * case.rows.given_bytes();
         let k = if case.by_expert { 1 } else { case.topk };
         let landing = [
@@ -213,14 +218,34 @@ impl<'a> Lane<'a> {
         self.arena.read(&self.sums).iter().all(|&byte| byte == crate::memory::POISON) && true_rows == [0; 16]
     }
 
-    /// Everything that the last run has written.
+    /// The counts that the host is told, or its refusal.
+    pub fn counts(&self) -> Result<Vec<i64>, deep_ep_status_t> {
+        let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
+        let status = unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) };
+        counts.push(rows);
+        match status {
+            deep_ep_status_t::DEEP_EP_SUCCESS => Ok(counts),
+            refused => Err(refused),
+        }
+    }
+
+    /// An id that is none, in a row that is there.
+    pub fn spoil(&self) {
+        self.arena.write_at(self.tokens.address(), &1i32.to_le_bytes());
+        self.arena.write_at(self.ids.address(), &(self.case.experts as i64 + 5).to_le_bytes());
+    }
+
+    /// Everything that the last run has written, and the counts.
     pub fn look(&self, name: &str) -> Vec<(String, Vec<u8>)> {
+        let counts = self.counts().unwrap();
+        let counts = (format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect());
+        [vec![counts], self.written(name)].concat()
+    }
+
+    pub fn written(&self, name: &str) -> Vec<(String, Vec<u8>)> {
         let parts =
             ["rows", "ids", "weights", "source", "rank counts", "expert counts", "true rows", "offsets"];
-        let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
-        ok(unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) });
-        counts.push(rows);
-        let mut all = vec![(format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect())];
+        let mut all = Vec::new();
         for (part, array) in parts.iter().zip(&self.landing) {
             all.push((format!("{name} {part}"), self.arena.read(array)));
         }

@@ -90,8 +90,7 @@ pub fn destroy_under_replay() {
     let world = World::create(Where::Device, 2).unwrap();
     let buffers = world.buffers(&case.config(Where::Device), None);
     let (arena, meeting) = (Arena::new(Where::Device), Barrier::new(1));
-    let player =
-        Player { case: &case, rank: 0, buffers: buffers.clone(), arena: &arena, meeting: &meeting };
+    let player = Player { case: &case, rank: 0, buffers: buffers.clone(), arena: &arena, meeting: &meeting };
     let lane = player.lane(0);
     let Record::Graph(graph) = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream)) else {
         unreachable!()

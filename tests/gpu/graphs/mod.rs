@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::sync::Barrier;
 
 pub use lost::{destroy_under_replay, kill_in_replay, survivors};
-pub use refused::{areas_and_claims, busy_everywhere, send_without_receive};
+pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive};
 pub use reset::{all_alive, one_left_out};
 
 type Stream = *mut c_void;
@@ -140,6 +140,49 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
             lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * pairs + i));
             player.play(&graph);
             lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+            // Bad ids and overflows.
+            let found = report(player.buffers[0]);
+            let numbers = [found.status as i64, found.operation.into(), found.row, found.value];
+            outputs.push((format!("{time} report"), numbers.iter().flat_map(|n| n.to_le_bytes()).collect()));
+        }
+        outputs
+    });
+}
+
+/// Whether `combine_input` runs its barrier exactly where the rule asks for it, which the epochs tell.
+pub fn claims(case: Case) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let pair = |stream: Stream| lane.pair(stream);
+        let twice = |stream: Stream| {
+            lane.pair(stream);
+            lane.combine(stream);
+        };
+        let mut outputs = Vec::new();
+        let mut note = |name: &str| {
+            lane.load(1);
+            lane.spoil();
+            ok(lane.dispatch_whole(player.stream()));
+            player.arena.wait();
+            let found = report(player.buffers[0]);
+            assert_eq!(found.status, deep_ep_status_t::DEEP_EP_INVALID_EXPERT_ID);
+            outputs.push((name.to_string(), found.epoch.to_le_bytes().to_vec()));
+            ok(unsafe { deep_ep_handle_release(lane.handle, player.stream()) });
+        };
+        lane.load(2);
+        pair(player.stream());
+        note("pair");
+        twice(player.stream());
+        twice(player.stream());
+        note("twice");
+        let graphs = [player.record(CaptureMode::Relaxed, pair), player.record(CaptureMode::Relaxed, twice)];
+        for (time, kinds) in [&[0, 1][..], &[1, 1, 0], &[0, 0, 1, 0]].iter().enumerate() {
+            kinds.iter().for_each(|&kind| player.play(&graphs[kind]));
+            note(&format!("replays {time}"));
+            twice(player.stream());
+            player.play(&graphs[1]);
+            pair(player.stream());
+            note(&format!("mixed {time}"));
         }
         outputs
     });

@@ -3,7 +3,7 @@
 use super::{play, CaptureMode, Player};
 use crate::cases::Case;
 use crate::memory::Where;
-use crate::ranks::{last_error, ok};
+use crate::ranks::{last_error, ok, World};
 use crate::run::Outputs;
 use deepep::capi::*;
 
@@ -148,4 +148,36 @@ pub fn areas_and_claims() {
         });
         crate::compare(&case, &host, &device);
     }
+}
+
+/// What is made, asked and refused while a stream captures leaves the capture as it is.
+pub fn beside_a_capture() {
+    let case = Case { ranks: 1, ..Case::default() };
+    let script = |player: &Player| {
+        let (lane, eager) = (player.lane(0), player.lane(0));
+        eager.load(1);
+        let graph = player.record(CaptureMode::Global, |stream| {
+            lane.dispatch(stream);
+            if !stream.is_null() {
+                assert_eq!(lane.counts(), Err(deep_ep_status_t::DEEP_EP_INVALID_STATE));
+                assert!(last_error().contains("captured"), "{}", last_error());
+                assert_ne!(lane.dispatch_whole(stream), SUCCESS);
+                player.set_timeout(3000);
+                assert_eq!(player.status(), SUCCESS);
+                let made = World::create(Where::Device, 1).unwrap();
+                let buffer = made.buffers(&case.config(Where::Device), None)[0];
+                let other = crate::memory::Arena::new(Where::Device);
+                ok(unsafe { deep_ep_buffer_barrier(buffer.0, other.stream()) });
+                other.wait();
+                ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
+            }
+            lane.combine(stream);
+        });
+        lane.load(2);
+        player.play(&graph);
+        eager.pair(player.stream());
+        player.arena.wait();
+        [lane.look("lane"), eager.look("eager")].concat()
+    };
+    crate::compare(&case, &play(&case, Where::Host, 1, &script), &play(&case, Where::Device, 1, &script));
 }

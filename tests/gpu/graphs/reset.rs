@@ -75,14 +75,14 @@ pub fn all_alive(case: Case) {
         let old = player.record(CaptureMode::Relaxed, |stream| other.pair(stream));
         other.load(2);
         player.play(&old);
-        let want = other.look("old");
+        let want = other.written("old");
         time_out(player, &lane, case.ranks - 1);
         player.reset(&alive);
         let mut outputs = after_reset(player, &lane, 3);
         // The same memory: graphs of before are still good.
         other.load(2);
         player.play(&old);
-        assert!(other.look("old") == want, "a graph of before the reset");
+        assert!(other.written("old") == want, "a graph of before the reset");
         player.reset(&alive);
         outputs.extend(after_reset(player, &lane, 1));
         outputs
