@@ -7,18 +7,17 @@ using namespace ep;
 
 extern "C" __global__ void __launch_bounds__(1024, 1) deepep_claim(const __grid_constant__ ClaimParams p) {
     __shared__ OperationState op;
-    begin(p.comm, op);
+    HandleRecord *record = at<HandleRecord>(p.record);
+    begin(p.comm, op, record);
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
     if (op.status != SUCCESS) return;
-    HandleRecord *record = at<HandleRecord>(p.record);
     u64 bit = 1ull << p.window;
-    bool mine = record->claim == 1 + p.window;
+    bool mine = op.held.claim == 1 + p.window;
     Guard guard = p.pulled ? guard_of_window(p.comm, op, COMBINE_WINDOW, p.window) : WRITE_AT_ONCE;
     if (op.words.claimed & bit && !mine) guard = REFUSED;
-    __syncthreads();
     if (threadIdx.x == 0 && guard != REFUSED) {
         record->claim = 1 + p.window;
-        buffer_state(p.comm)->words.claimed |= bit;
+        buffer_state(p.comm)->words.claimed = op.words.claimed | bit;
     }
     if (guard == ENTRY_BARRIER) return meet(p.comm, op);
     if (!pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window) || threadIdx.x != 0) return;

@@ -130,21 +130,21 @@ __device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
 }
 
 // Whether the window, with the area that goes with it, is this handle's or nobody's.
-__device__ __forceinline__ bool may_use_window(const CombineParams &p, const OperationState &op, const HandleRecord &record) {
-    if (record.claim == 1 + p.window) return true;
+__device__ __forceinline__ bool may_use_window(const CombineParams &p, const OperationState &op) {
+    if (op.held.claim == 1 + p.window) return true;
     return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
 }
 
 // Reads the buffer and the handle and passes the guard where this operation itself writes the window.
 __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, bool writes, Guard &guard) {
     OperationState &op = s.op;
-    begin(p.comm, op);
+    begin(p.comm, op, at<const HandleRecord>(p.record));
     if (threadIdx.x == 0) {
         const HandleRecord *record = at<const HandleRecord>(p.record);
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
-        s.refused = record->dispatch_refused || !may_use_window(p, op, *record);
+        s.refused = record->dispatch_refused || !may_use_window(p, op);
     }
     __syncthreads();
     guard = WRITE_AT_ONCE;

@@ -152,12 +152,12 @@ __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, Gua
 }
 
 // Where the handle stands after a receive: its rows are read in place, or not at all.
-__device__ __forceinline__ void keep_received(const DispatchParams &p) {
+__device__ __forceinline__ void keep_received(const DispatchParams &p, const OperationState &op) {
     HandleRecord *record = at<HandleRecord>(p.record);
     record->dispatching = 0;
     record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
     record->area = p.area;
-    if (p.area) buffer_state(p.comm)->words.areas |= 1ull << (p.area - 1);
+    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
 }
 
 __device__ __forceinline__ void keep_refused(const DispatchParams &p) {
@@ -242,12 +242,11 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool cached = p.flags & CACHED;
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u32 count = cached ? (u32)record->num_tokens : token_count(p);
-    bool open = record->open || record->area;
     Tokens tokens = tokens_of_block(p, count, SLICES);
     if (!cached) prefetch_routing(p, tokens);
-    begin(p.comm, op);
+    begin(p.comm, op, record);
     Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, open, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
@@ -319,16 +318,16 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     }
     if (threadIdx.x == 0) {
         keep_sent(p, op, count);
-        keep_received(p);
+        keep_received(p, op);
         finish(p.comm, op, o);
     }
 }
 
 template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(const DispatchParams &p, DispatchShared &s, char *dynamic) {
     OperationState &op = s.op;
-    begin(p.comm, op);
-    if (op.status != SUCCESS) return end_unsatisfied(p, s, BY_EXPERT, true);
     const HandleRecord *record = at<const HandleRecord>(p.record);
+    begin(p.comm, op, record);
+    if (op.status != SUCCESS) return end_unsatisfied(p, s, BY_EXPERT, true);
     u64 turn = record->dispatch_turn, next = op.epoch;
     bool refused = record->dispatch_refused != 0;
     __syncthreads();
@@ -360,7 +359,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
         report_soft(p.comm, op, BUSY, -1, -1);
         keep_refused(p);
     } else {
-        keep_received(p);
+        keep_received(p, op);
     }
     finish(p.comm, op, o);
 }

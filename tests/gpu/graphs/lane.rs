@@ -109,8 +109,7 @@ impl<'a> Lane<'a> {
     pub fn dispatch_whole(&self, stream: *mut c_void) -> deep_ep_status_t {
         let (request, mut out) = (self.request(), self.out());
         let status = unsafe { deep_ep_handle_dispatch(self.handle, &request, &mut out, stream) };
-        self.received.set(out.x.data as usize);
-        status
+        self.note(status, &out)
     }
 
     pub fn dispatch_send(&self, stream: *mut c_void) {
@@ -121,7 +120,13 @@ impl<'a> Lane<'a> {
     pub fn dispatch_recv(&self, stream: *mut c_void) -> deep_ep_status_t {
         let mut out = self.out();
         let status = unsafe { deep_ep_handle_dispatch_recv(self.handle, &mut out, stream) };
-        self.received.set(out.x.data as usize);
+        self.note(status, &out)
+    }
+
+    fn note(&self, status: deep_ep_status_t, out: &deep_ep_dispatch_out_t) -> deep_ep_status_t {
+        if status == deep_ep_status_t::DEEP_EP_SUCCESS {
+            self.received.set(out.x.data as usize);
+        }
         status
     }
 
