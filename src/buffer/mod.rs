@@ -18,6 +18,8 @@ mod owned;
 mod reset;
 mod state;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 pub use arrival::Arrival;
