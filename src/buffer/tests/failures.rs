@@ -14,7 +14,9 @@ fn one_aborts(rank: usize, buffer: Arc<Buffer>, world: &World) {
     if rank == 0 {
         let error = barrier_fails(&buffer);
         assert_eq!(error.status, Status::DEEP_EP_ABORTED, "{error}");
-        let of = |rank: u32| error.ranks == [rank] && error.text.ends_with(&format!("rank {rank} aborted: because {rank}"));
+        let of = |rank: u32| {
+            error.ranks == [rank] && error.text.ends_with(&format!("rank {rank} aborted: because {rank}"))
+        };
         assert!(of(1) || of(2), "{error}");
         // It stays so.
         assert_eq!(barrier_fails(&buffer).status, Status::DEEP_EP_ABORTED);

@@ -68,7 +68,9 @@ impl World {
             unsafe { Word::from_ptr((base + offset) as *mut u64) }.load(Ordering::Relaxed);
         };
         for source in 0..ranks {
-            for (phase, turn) in (0..4).flat_map(|phase| (0..turns(self.config.depth())).map(move |t| (phase, t))) {
+            for (phase, turn) in
+                (0..4).flat_map(|phase| (0..turns(self.config.depth())).map(move |t| (phase, t)))
+            {
                 word(host.layout.word(phase, source, turn));
             }
             word(host.layout.verdict(source));

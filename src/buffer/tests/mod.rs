@@ -8,5 +8,6 @@
 
 mod failures;
 mod harness;
+mod operations;
 mod schedules;
 mod signals;

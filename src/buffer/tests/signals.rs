@@ -77,7 +77,8 @@ fn epochs_go_on_beyond_32_bits() {
 #[test]
 fn a_missing_release_or_acquire_is_found() {
     for weaken in [Weaken::Releases, Weaken::Acquires] {
-        let explored = || explore(world(2, PATIENT, |_| {}), Extent::weakened(weaken), in_turn(1, Mistake::None));
+        let explored =
+            || explore(world(2, PATIENT, |_| {}), Extent::weakened(weaken), in_turn(1, Mistake::None));
         assert!(finds_a_fault(explored), "{weaken:?}");
     }
 }
@@ -85,9 +86,8 @@ fn a_missing_release_or_acquire_is_found() {
 /// The read signals alone, too: the rows' signals are as they should be until the window is used again.
 #[test]
 fn a_row_behind_its_signal_is_found() {
-    let explored = || {
-        explore(world(2, PATIENT, |_| {}), Extent::preemptions(2), in_turn(1, Mistake::SignalsBeforeRows))
-    };
+    let explored =
+        || explore(world(2, PATIENT, |_| {}), Extent::preemptions(2), in_turn(1, Mistake::SignalsBeforeRows));
     assert!(finds_a_fault(explored));
 }
 

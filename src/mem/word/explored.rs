@@ -27,7 +27,10 @@ pub enum Weaken {
 
 enum Explorer {
     Nobody,
-    Loom { twins: HashMap<usize, Rc<loom::sync::atomic::AtomicU64>>, weaken: Weaken },
+    Loom {
+        twins: HashMap<usize, Rc<loom::sync::atomic::AtomicU64>>,
+        weaken: Weaken,
+    },
     /// The word that it believes to be accessed.
     Shuttle(Rc<shuttle::sync::atomic::AtomicU64>),
 }
@@ -115,7 +118,10 @@ impl Word {
             Explorer::Shuttle(word) => Err(word.clone()),
             Explorer::Loom { twins, weaken } => {
                 let new = || Rc::new(loom::sync::atomic::AtomicU64::new(self.0.load(Ordering::Relaxed)));
-                Ok(Some((twins.entry(std::ptr::from_ref(self) as usize).or_insert_with(new).clone(), *weaken)))
+                Ok(Some((
+                    twins.entry(std::ptr::from_ref(self) as usize).or_insert_with(new).clone(),
+                    *weaken,
+                )))
             }
         });
         twin.unwrap_or_else(|word| {
