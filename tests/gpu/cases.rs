@@ -251,8 +251,10 @@ impl Case {
         config.expert_alignment = if self.by_expert { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
-        config.timeout_ms = 4000;
-        config.first_timeout_ms = 6000;
+        // Under a sanitizer everything takes longer.
+        let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
+        config.timeout_ms = 4000 * factor;
+        config.first_timeout_ms = 6000 * factor;
         if place == crate::Where::Device {
             config.num_stages = self.stages;
             config.num_sms = self.sms;

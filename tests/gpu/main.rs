@@ -131,6 +131,19 @@ cases! {
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
 }
 
+// What the sanitizers run, a hundred times slower; see sanitizers.sh.
+cases! {
+    small_rank: ranks = 2, tokens = 20, sms = 3, rounds = 4;
+    small_rank_caller: ranks = 3, tokens = 20, sms = 3, rounds = 4, mode = Mode::Caller, sync = 1;
+    small_rank_cast_split: ranks = 2, tokens = 20, sms = 3, rounds = 4, rows = Rows::Cast, scales = Scales::Fp32,
+        hidden = 400, split = true, sync = 2;
+    small_expert: ranks = 2, tokens = 20, sms = 3, rounds = 4, by_expert = true, align = 4, mode = Mode::InPlace;
+    small_expert_cast: ranks = 3, tokens = 20, sms = 3, rounds = 4, by_expert = true, rows = Rows::Cast,
+        scales = Scales::Ue8m0, hidden = 400, mode = Mode::Caller;
+    small_expert_split: ranks = 2, tokens = 20, sms = 3, rounds = 4, by_expert = true, split = true, align = 8,
+        rows = Rows::Fp8, scales = Scales::Fp32, max_expert_rows = 60;
+}
+
 #[test]
 fn a_missing_rank_is_named_within_the_deadline() {
     if !against_itself() && ready() {
