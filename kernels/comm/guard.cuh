@@ -38,13 +38,8 @@ __device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &
             u64 value;
             WaitResult r = wait_word(c, op, signal_word(c, c.rank, READ, peer, 0), needed, peer, 0, [](u64 v) { return v >> 16; }, value);
             if (r.status == SUCCESS) continue;
+            note_failure(c, op, r, peer, READ, needed);
             bad = true;
-            op.failed_rank = peer;
-            op.failed_phase = READ;
-            op.expected = needed;
-            op.waited_since = r.since;
-            op.adopted = r.adopted;
-            op.status = r.status;
         }
         if (!__syncthreads_or(bad)) return true;
         fail(c, op, 0);

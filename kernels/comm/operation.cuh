@@ -21,6 +21,7 @@ struct OperationState {
     u64 waited_since;        // of the wait that failed
     u64 expected;
     u32 status;              // why this block must end, or SUCCESS
+    u32 noted;               // nonzero once a thread has taken it on itself to say why
     u32 failed_phase;
     u32 failed_rank;
     u32 adopted;             // 1 + the rank whose verdict ended the wait, or 0
@@ -43,6 +44,7 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, c
         u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
         op.flag = owner != 0 && owner != c.launch;
         op.is_last = 0;
+        op.noted = 0;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
         op.adopted = 0;

@@ -102,6 +102,7 @@ __device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &
     OperationState &op = s.op;
     guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
     if (guard == REFUSED) {
+        __syncthreads(); // all have read the status
         if (threadIdx.x == 0) op.status = BUSY;
         __syncthreads();
         return false;
@@ -148,7 +149,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
         if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500);
     t.sync();
-    if (op.status != SUCCESS) return;
+    if (__any_sync(FULL, has_failed(op))) return;
     if (by_expert)
         expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     else

@@ -89,7 +89,7 @@ __device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, co
         bool late = ptx::nanoseconds() - since > limit;
         if (polls % STATE_POLLS == 0 || late) {
             limit = timeout_of(p.comm, op);
-            if (!look_around(p.comm, op, late, missing)) return;
+            if (!look_around(p.comm, op, late, missing, since)) return;
         }
     }
 }
@@ -99,7 +99,7 @@ template <bool CAST> __device__ inline void expand_role(const DispatchParams &p,
     u64 base = own_base(p.comm);
     auto wait_front = [&](u32 slot, u32 needed) {
         while (ptx::read_acquire_shared(&a.front[slot]) < needed) {
-            if (*(volatile u32 *)&s.op.status != SUCCESS) return;
+            if (has_failed(s.op)) return;
             ptx::sleep(100);
         }
     };

@@ -20,6 +20,8 @@ mod reset;
 mod reset_device;
 mod state;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 pub use arrival::Arrival;

@@ -100,6 +100,8 @@ cases! {
     rank_cast_fp32: ranks = 4, rows = Rows::Cast, scales = Scales::Fp32, hidden = 1280;
     rank_cast_pow2: ranks = 2, rows = Rows::Cast, scales = Scales::Pow2, hidden = 208, mode = Mode::Caller;
     rank_cast_ue8m0: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 896;
+    rank_cast_from_fp16: ranks = 2, rows = Rows::CastFp16, scales = Scales::Fp32, hidden = 400;
+    rank_cast_from_fp32_h7168: ranks = 2, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 7168, rounds = 4;
     rank_caller_memory: ranks = 4, mode = Mode::Caller;
     rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
     rank_split: ranks = 2, split = true;
@@ -124,12 +126,31 @@ cases! {
         hidden = 1536, column_major = true;
     expert_cast: ranks = 2, by_expert = true, rows = Rows::Cast, scales = Scales::Fp32, hidden = 768, align = 8;
     expert_cast_split: ranks = 3, by_expert = true, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 768, split = true;
+    expert_cast_from_fp16: ranks = 2, by_expert = true, rows = Rows::CastFp16, scales = Scales::Pow2, hidden = 656,
+        align = 4;
+    expert_cast_from_fp32: ranks = 3, by_expert = true, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 1168,
+        mode = Mode::Caller, column_major = true;
+    expert_cast_from_fp32_split: ranks = 2, by_expert = true, rows = Rows::CastFp32, scales = Scales::Fp32, hidden = 7168,
+        split = true, rounds = 4;
     expert_split: ranks = 2, by_expert = true, split = true, align = 4;
     expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
     expert_one_rank: ranks = 1, by_expert = true, align = 128;
     expert_overflow: ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
+}
+
+// What the sanitizers run, a hundred times slower; see sanitizers.sh.
+cases! {
+    small_rank: ranks = 2, tokens = 20, sms = 3, rounds = 4;
+    small_rank_caller: ranks = 3, tokens = 20, sms = 3, rounds = 4, mode = Mode::Caller, sync = 1;
+    small_rank_cast_split: ranks = 2, tokens = 20, sms = 3, rounds = 4, rows = Rows::Cast, scales = Scales::Fp32,
+        hidden = 400, split = true, sync = 2;
+    small_expert: ranks = 2, tokens = 20, sms = 3, rounds = 4, by_expert = true, align = 4, mode = Mode::InPlace;
+    small_expert_cast: ranks = 3, tokens = 20, sms = 3, rounds = 4, by_expert = true, rows = Rows::Cast,
+        scales = Scales::Ue8m0, hidden = 400, mode = Mode::Caller;
+    small_expert_split: ranks = 2, tokens = 20, sms = 3, rounds = 4, by_expert = true, split = true, align = 8,
+        rows = Rows::Fp8, scales = Scales::Fp32, max_expert_rows = 60;
 }
 
 #[test]
