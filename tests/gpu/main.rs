@@ -6,11 +6,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
+mod cuda;
 mod memory;
 mod processes;
 mod ranks;
+mod reports;
 mod rng;
 mod run;
+mod stamped;
+mod stress;
 
 use cases::Case;
 use deepep::capi::*;

@@ -51,6 +51,18 @@ impl World {
         ok(unsafe { deep_ep_buffer_create_local(self.comms.as_ptr(), config, map, buffers.as_mut_ptr()) });
         buffers.into_iter().map(Buffer).collect()
     }
+
+    /// The same, unless the backend does not have what the configuration asks for.
+    pub fn buffers_if_supported(&self, config: &deep_ep_buffer_config_t) -> Option<Vec<Buffer>> {
+        let (comms, mut buffers) = (self.comms.as_ptr(), vec![std::ptr::null_mut(); self.comms.len()]);
+        match unsafe { deep_ep_buffer_create_local(comms, config, std::ptr::null(), buffers.as_mut_ptr()) } {
+            deep_ep_status_t::DEEP_EP_UNSUPPORTED => None,
+            status => {
+                ok(status);
+                Some(buffers.into_iter().map(Buffer).collect())
+            }
+        }
+    }
 }
 
 impl Drop for World {

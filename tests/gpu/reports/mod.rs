@@ -1,0 +1,6 @@
+//! Public reports on the GPU; the numbers are those of tests/README.md. `content` compares with the host backend what they say
+//! of ids, shapes and counts; `order` is about streams and ranks that are late, `objects` about memory and contexts.
+
+mod content;
+mod objects;
+mod order;
