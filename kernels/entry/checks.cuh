@@ -6,6 +6,7 @@
 namespace ep {
 
 static_assert(NEAR_BASES == 8, "NEAR_BASES");
+static_assert(CAPTURED == 9223372036854775808, "CAPTURED");
 static_assert(WORD_BYTES == 64, "WORD_BYTES");
 static_assert(PHASES == 4, "PHASES");
 static_assert(MAX_WINDOWS == 8, "MAX_WINDOWS");
@@ -19,11 +20,11 @@ static_assert(COMBINE_WINDOW == 1, "COMBINE_WINDOW");
 static_assert(CACHED == 1, "CACHED");
 static_assert(COPY_OUT == 2, "COPY_OUT");
 static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
-static_assert(ENDS_READS == 8, "ENDS_READS");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
 static_assert(sizeof(BufferState) == 512, "BufferState");
+static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
 static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 184, "CommParams");
@@ -151,19 +152,32 @@ static_assert(__builtin_offsetof(CombineParams, num_experts) == 388, "CombinePar
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 392, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 396, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 400, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, dispatch_window) == 404, "CombineParams.dispatch_window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 408, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 412, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 416, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 420, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 404, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 408, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 412, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, flags) == 416, "CombineParams.flags");
 
 static_assert(sizeof(BarrierParams) == 184, "BarrierParams");
 static_assert(__builtin_offsetof(BarrierParams, comm) == 0, "BarrierParams.comm");
 
-static_assert(sizeof(ReleaseParams) == 192, "ReleaseParams");
+static_assert(sizeof(ReleaseParams) == 200, "ReleaseParams");
 static_assert(__builtin_offsetof(ReleaseParams, comm) == 0, "ReleaseParams.comm");
-static_assert(__builtin_offsetof(ReleaseParams, kind) == 184, "ReleaseParams.kind");
-static_assert(__builtin_offsetof(ReleaseParams, window) == 188, "ReleaseParams.window");
+static_assert(__builtin_offsetof(ReleaseParams, record) == 184, "ReleaseParams.record");
+static_assert(__builtin_offsetof(ReleaseParams, abandon) == 192, "ReleaseParams.abandon");
+
+static_assert(sizeof(ClaimParams) == 192, "ClaimParams");
+static_assert(__builtin_offsetof(ClaimParams, comm) == 0, "ClaimParams.comm");
+static_assert(__builtin_offsetof(ClaimParams, window) == 184, "ClaimParams.window");
+
+static_assert(sizeof(BufferWords) == 328, "BufferWords");
+static_assert(__builtin_offsetof(BufferWords, epoch) == 0, "BufferWords.epoch");
+static_assert(__builtin_offsetof(BufferWords, received) == 8, "BufferWords.received");
+static_assert(__builtin_offsetof(BufferWords, sent) == 16, "BufferWords.sent");
+static_assert(__builtin_offsetof(BufferWords, reads_ended) == 48, "BufferWords.reads_ended");
+static_assert(__builtin_offsetof(BufferWords, in_flight) == 56, "BufferWords.in_flight");
+static_assert(__builtin_offsetof(BufferWords, poisoned) == 64, "BufferWords.poisoned");
+static_assert(__builtin_offsetof(BufferWords, ends) == 72, "BufferWords.ends");
+static_assert(__builtin_offsetof(BufferWords, acks) == 200, "BufferWords.acks");
 
 static_assert(sizeof(BufferControl) == 32, "BufferControl");
 static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl.timeout_ns");

@@ -7,6 +7,7 @@
 
 mod arrival;
 mod barrier;
+mod books;
 mod combine;
 mod comm;
 mod create;

@@ -1,56 +1,123 @@
-//! Driver functions that the library itself has no use for.
+//! What a caller of the library does with the driver itself: captures, graphs, events, contexts, memory.
 
 use crate::memory::Arena;
 use deepep::driver::Device;
-use std::ffi::{c_void, CStr};
+use std::ffi::{c_void, CString};
 use std::sync::Arc;
 
-/// A function of libcuda, which is loaded by now.
-fn function(name: &CStr) -> *mut c_void {
-    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    assert!(!found.is_null(), "{name:?} is not in libcuda.so.1");
+type Pointer = *mut c_void;
+
+pub struct Graph {
+    device: Arc<Device>,
+    exec: Pointer,
+}
+
+unsafe impl Send for Graph {}
+
+/// The driver's function of this name; every one used here takes and returns numbers and pointers.
+fn function(name: &str) -> *mut c_void {
+    let name = CString::new(name).unwrap();
+    let found = unsafe { libc::dlsym(libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW), name.as_ptr()) };
+    assert!(!found.is_null(), "{name:?}");
     found
 }
 
 macro_rules! call {
-    ($name:literal($($argument:expr),*): fn($($type:ty),*)) => {{
-        let function: unsafe extern "C" fn($($type),*) -> u32 = unsafe { std::mem::transmute(function($name)) };
-        assert_eq!(unsafe { function($($argument),*) }, 0, "{:?}", $name);
+    ($name:literal, $($argument:expr => $type:ty),*) => {{
+        let f: unsafe extern "C" fn($($type),*) -> u32 = unsafe { std::mem::transmute(function($name)) };
+        let code = unsafe { f($($argument),*) };
+        assert_eq!(code, 0, $name);
     }};
 }
 
+/// How a capture treats calls that other work might depend on.
+#[derive(Clone, Copy)]
+pub enum CaptureMode {
+    Global = 0,
+    Relaxed = 2,
+}
+
+/// Captures what `work` enqueues on a stream, and makes it a graph.
+pub fn capture(stream: Pointer, mode: CaptureMode, work: impl FnOnce()) -> Graph {
+    let device = Device::open(0).unwrap();
+    let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+    {
+        let _guard = device.enter().unwrap();
+        call!("cuStreamBeginCapture_v2", stream => Pointer, mode as u32 => u32);
+    }
+    work();
+    {
+        let _guard = device.enter().unwrap();
+        call!("cuStreamEndCapture", stream => Pointer, &mut graph => *mut Pointer);
+        call!("cuGraphInstantiateWithFlags", &mut exec => *mut Pointer, graph => Pointer, 0 => u64);
+        call!("cuGraphDestroy", graph => Pointer);
+    }
+    Graph { device, exec }
+}
+
+impl Graph {
+    pub fn launch(&self, stream: Pointer) {
+        let _guard = self.device.enter().unwrap();
+        call!("cuGraphLaunch", self.exec => Pointer, stream => Pointer);
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let _guard = self.device.enter().unwrap();
+        call!("cuGraphExecDestroy", self.exec => Pointer);
+    }
+}
+
+/// What is enqueued on `second` from now on runs after what is on `first`.
+pub fn join(first: Pointer, second: Pointer) {
+    let device = Device::open(0).unwrap();
+    let _guard = device.enter().unwrap();
+    let mut event = std::ptr::null_mut();
+    call!("cuEventCreate", &mut event => *mut Pointer, 2 => u32);
+    call!("cuEventRecord", event => Pointer, first => Pointer);
+    call!("cuStreamWaitEvent", second => Pointer, event => Pointer, 0 => u32);
+    call!("cuEventDestroy_v2", event => Pointer);
+}
+
+/// Enqueues a copy on the device.
+pub fn copy(to: usize, from: usize, bytes: usize, stream: Pointer) {
+    let device = Device::open(0).unwrap();
+    let _guard = device.enter().unwrap();
+    call!("cuMemcpyDtoDAsync_v2", to as u64 => u64, from as u64 => u64, bytes => usize, stream => Pointer);
+}
+
 /// The stream goes on when the word, which the host may store, is at least `value`.
-pub fn wait_for_word(device: &Device, stream: usize, word: u64, value: u32) {
+pub fn wait_for_word(device: &Device, stream: Pointer, word: u64, value: u32) {
     const AT_LEAST: u32 = 0;
     let _guard = device.enter().unwrap();
-    call!(c"cuStreamWaitValue32_v2"(stream, word, value, AT_LEAST): fn(usize, u64, u32, u32));
+    call!("cuStreamWaitValue32_v2", stream => Pointer, word => u64, value => u32, AT_LEAST => u32);
 }
 
 /// Bytes that are free on the arena's device.
 pub fn free_bytes(arena: &Arena) -> usize {
     let _guard = arena.device().unwrap().enter().unwrap();
-    let (mut free, mut all) = (0usize, 0usize);
-    call!(c"cuMemGetInfo_v2"(&mut free, &mut all): fn(*mut usize, *mut usize));
+    let (mut free, mut all) = (0, 0);
+    call!("cuMemGetInfo_v2", &mut free => *mut usize, &mut all => *mut usize);
     free
 }
 
-/// The calling thread's current context; 0 if it has none.
-pub fn current_context() -> usize {
-    let mut context = 0usize;
-    call!(c"cuCtxGetCurrent"(&mut context): fn(*mut usize));
+/// The calling thread's current context; null if it has none.
+pub fn current_context() -> Pointer {
+    let mut context = std::ptr::null_mut();
+    call!("cuCtxGetCurrent", &mut context => *mut Pointer);
     context
 }
 
 /// A context of one's own on the first device, current from here on.
-pub fn new_context() -> usize {
-    let mut context = 0usize;
-    call!(c"cuCtxCreate_v2"(&mut context, 0, 0): fn(*mut usize, u32, i32));
+pub fn new_context() -> Pointer {
+    let mut context = std::ptr::null_mut();
+    call!("cuCtxCreate_v2", &mut context => *mut Pointer, 0 => u32, 0 => i32);
     context
 }
 
-pub fn end_context(context: usize) {
-    call!(c"cuCtxDestroy_v2"(context): fn(usize));
+pub fn end_context(context: Pointer) {
+    call!("cuCtxDestroy_v2", context => Pointer);
 }
 
 /// Memory from cuMemAlloc. Freeing it waits for all kernels.
@@ -64,7 +131,7 @@ impl Block {
     pub fn allocate(device: &Arc<Device>, bytes: usize) -> Block {
         let _guard = device.enter().unwrap();
         let mut address = 0;
-        call!(c"cuMemAlloc_v2"(&mut address, bytes): fn(*mut u64, usize));
+        call!("cuMemAlloc_v2", &mut address => *mut u64, bytes => usize);
         Block { device: device.clone(), address, bytes }
     }
 }
@@ -72,36 +139,6 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let _guard = self.device.enter().unwrap();
-        call!(c"cuMemFree_v2"(self.address): fn(u64));
-    }
-}
-
-/// A point in a stream that another can wait for.
-pub struct Event(usize);
-
-impl Event {
-    pub fn new(arena: &Arena) -> Event {
-        const NO_TIMING: u32 = 2;
-        let _guard = arena.device().unwrap().enter().unwrap();
-        let mut event = 0;
-        call!(c"cuEventCreate"(&mut event, NO_TIMING): fn(*mut usize, u32));
-        Event(event)
-    }
-
-    pub fn record(&self, arena: &Arena) {
-        let _guard = arena.device().unwrap().enter().unwrap();
-        call!(c"cuEventRecord"(self.0, arena.stream() as usize): fn(usize, usize));
-    }
-
-    /// What the arena's stream is given from here on waits for the event.
-    pub fn hold_up(&self, arena: &Arena) {
-        let _guard = arena.device().unwrap().enter().unwrap();
-        call!(c"cuStreamWaitEvent"(arena.stream() as usize, self.0, 0): fn(usize, usize, u32));
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        call!(c"cuEventDestroy_v2"(self.0): fn(usize));
+        call!("cuMemFree_v2", self.address => u64);
     }
 }

@@ -76,7 +76,7 @@ impl Arena {
     pub fn close_gate(&self) {
         if let (Some((device, stream)), Some(gate)) = (&self.device, &self.gate) {
             let number = self.closed.fetch_add(1, Ordering::Relaxed) + 1;
-            cuda::wait_for_word(device, stream.pointer(), gate.address(), number);
+            cuda::wait_for_word(device, stream.pointer() as *mut _, gate.address(), number);
         }
     }
 

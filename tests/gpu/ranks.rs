@@ -27,7 +27,22 @@ pub struct Buffer(pub *mut deep_ep_buffer_t);
 unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
+/// A rank's place in a world, for its thread.
+#[derive(Clone, Copy)]
+pub struct Seat {
+    pub comm: *mut deep_ep_comm_t,
+    pub buffer: Buffer,
+}
+
+unsafe impl Send for Seat {}
+
 impl World {
+    /// The seats of all ranks at a buffer.
+    pub fn seats(&self, buffers: Vec<Buffer>) -> impl Iterator<Item = (usize, Seat)> + '_ {
+        let seat = |(&comm, buffer)| Seat { comm, buffer };
+        self.comms.iter().zip(buffers).map(seat).enumerate()
+    }
+
     pub fn create(place: Where, ranks: usize) -> Result<World, (deep_ep_status_t, String)> {
         let mut config = unsafe { std::mem::zeroed() };
         ok(unsafe { deep_ep_comm_config_init(&mut config, size_of::<deep_ep_comm_config_t>()) });

@@ -2,7 +2,7 @@
 //! setups are tried (16), DEEPEP_GPU_STRESS_SEED where they begin: a failure prints the seed of its setup.
 
 use crate::memory::Where;
-use crate::ranks::World;
+use crate::ranks::{Seat, World};
 use crate::rng::Rng;
 use crate::stamped::{Rank, Setup};
 use deepep::capi::deep_ep_status_t;
@@ -61,7 +61,7 @@ fn run_rank(mut rank: Rank, me: usize, setup: &Setup) -> Vec<deep_ep_status_t> {
         rank.check();
     }
     rank.finish();
-    rank.decisions
+    std::mem::take(&mut rank.decisions)
 }
 
 /// Whether the backend has the layout.
@@ -70,10 +70,10 @@ pub fn run(setup: &Setup, place: Where) -> bool {
     let Some(buffers) = world.buffers_if_supported(&setup.config(place)) else { return false };
     let handles = setup.in_flight as usize + 1;
     let decisions: Vec<_> = std::thread::scope(|scope| {
-        let rank = |(me, buffer)| {
-            scope.spawn(move || run_rank(Rank::new(setup, place, me, buffer, handles, STRETCH), me, setup))
+        let rank = |seat: (usize, Seat)| {
+            scope.spawn(move || run_rank(Rank::new(setup, place, seat, handles, STRETCH), seat.0, setup))
         };
-        let ranks: Vec<_> = buffers.into_iter().enumerate().map(rank).collect();
+        let ranks: Vec<_> = world.seats(buffers).map(rank).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
     assert!(decisions.iter().all(|mine| *mine == decisions[0]), "the ranks did not decide alike: {setup:?}");

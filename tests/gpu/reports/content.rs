@@ -170,8 +170,9 @@ fn report_023_none_to_three_rows_and_more_than_fit() {
         tokens_to(case, tokens, |_, _| 3)
     };
     by_rank_and_by_expert(Case { topk: 1, experts: 4, tokens: 3, routing: Some(routing), ..Case::default() });
+    // By expert the CUDA backend has no such limit; of rows after expansion it has, see expert_overflow.
     for split in [false, true] {
-        by_rank_and_by_expert(Case { ranks: 3, max_recv_rows: 50, split, ..Case::default() });
+        same(Case { ranks: 3, max_recv_rows: 50, split, ..Case::default() });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::objects::on_a_gpu;
 use crate::cases::{Case, Mode};
-use crate::cuda::Event;
+use crate::cuda::join;
 use crate::memory::{Arena, Where};
 use crate::ranks::{last_error, ok, report, Buffer, World};
 use crate::stamped::{Rank, Setup};
@@ -52,10 +52,10 @@ fn report_059_dispatches_back_to_back() {
     let world = World::create(Where::Device, 4).unwrap();
     let buffers = world.buffers(&setup.config(Where::Device), None);
     std::thread::scope(|scope| {
-        for (me, &buffer) in buffers.iter().enumerate() {
+        for seat in world.seats(buffers) {
             let setup = &setup;
             scope.spawn(move || {
-                let mut rank = Rank::new(setup, Where::Device, me, buffer, 1, 200);
+                let mut rank = Rank::new(setup, Where::Device, seat, 1, 200);
                 for stretch in 0..5 {
                     for input in rank.prepare(stretch * 200..(stretch + 1) * 200) {
                         rank.dispatch_in_place(&input);
@@ -130,18 +130,16 @@ fn report_065_a_consumer_on_another_stream() {
     let world = World::create(Where::Device, 2).unwrap();
     let buffers = world.buffers(&setup.config(Where::Device), None);
     std::thread::scope(|scope| {
-        for (me, &buffer) in buffers.iter().enumerate() {
+        for seat in world.seats(buffers) {
             let setup = &setup;
             scope.spawn(move || {
-                let mut rank = Rank::new(setup, Where::Device, me, buffer, 1, 20);
-                let (consumer, event) = (Arena::new(Where::Device), Event::new(&rank.arena));
+                let mut rank = Rank::new(setup, Where::Device, seat, 1, 20);
+                let consumer = Arena::new(Where::Device);
                 for input in rank.prepare(0..20) {
                     rank.dispatch_in_place(&input);
-                    event.record(&rank.arena);
-                    event.hold_up(&consumer);
+                    join(rank.arena.stream(), consumer.stream());
                     rank.keep_on(&consumer);
-                    event.record(&consumer);
-                    event.hold_up(&rank.arena);
+                    join(consumer.stream(), rank.arena.stream());
                     rank.end_reads();
                 }
                 consumer.wait();

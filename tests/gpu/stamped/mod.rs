@@ -2,7 +2,7 @@
 //! enqueued without waiting; what arrived is copied aside in the order of the stream and looked at later.
 
 use crate::memory::{Arena, Array, Where};
-use crate::ranks::{last_error, ok, Buffer};
+use crate::ranks::{last_error, ok, Buffer, Seat};
 use crate::rng::Rng;
 use deepep::capi::deep_ep_status_t::{self as Status, DEEP_EP_BUSY, DEEP_EP_SUCCESS};
 use deepep::capi::*;
@@ -38,6 +38,7 @@ enum Kept {
 pub struct Rank<'a> {
     setup: &'a Setup,
     me: usize,
+    comm: *mut deep_ep_comm_t,
     buffer: Buffer,
     pub arena: Arena,
     batches: Vec<Batch>,
@@ -56,31 +57,45 @@ impl<'a> Rank<'a> {
     pub fn new(
         setup: &'a Setup,
         place: Where,
-        me: usize,
-        buffer: Buffer,
+        (me, seat): (usize, Seat),
         handles: usize,
         calls: usize,
     ) -> Self {
+        let buffer = seat.buffer;
         let arena = Arena::new(place);
         let mut local = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local) });
-        let (slabs, rows) = match setup.layout {
-            0 => (1, setup.ranks * setup.tokens),
-            1 => (1, setup.ranks * setup.tokens * setup.topk.min(setup.experts.div_ceil(setup.ranks))),
-            2 => (setup.ranks, setup.tokens),
-            _ => (local, setup.ranks * setup.tokens),
+        let slabs_of = |tokens: usize| match setup.layout {
+            0 => (1, setup.ranks * tokens),
+            1 => (1, setup.ranks * tokens * setup.topk.min(setup.experts.div_ceil(setup.ranks))),
+            2 => (setup.ranks, tokens),
+            _ => (local, setup.ranks * tokens),
         };
+        let ((slabs, rows), (_, capacity)) = (slabs_of(setup.tokens), slabs_of(setup.max_tokens));
         let batch = |_| {
             let mut handle = std::ptr::null_mut();
             ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
-            let room = arena.array(slabs * rows * ROW);
+            let room = arena.array(slabs * capacity * ROW);
             Batch { handle, stage: Stage::Idle, step: 0, out: unsafe { std::mem::zeroed() }, room }
         };
         let batches = (0..handles).map(batch).collect();
         let each = slabs * rows * (ROW + 8) + setup.tokens * (2 * ROW + 8 * setup.topk) + 512;
         let pool = arena.array(calls * each);
         let decisions = Vec::new();
-        Rank { setup, me, buffer, arena, batches, pool, taken: 0, kept: Vec::new(), slabs, rows, decisions }
+        Rank {
+            setup,
+            me,
+            comm: seat.comm,
+            buffer,
+            arena,
+            batches,
+            pool,
+            taken: 0,
+            kept: Vec::new(),
+            slabs,
+            rows,
+            decisions,
+        }
     }
 
     /// Poisoned memory that stays as it is until the next check.
@@ -197,7 +212,7 @@ impl<'a> Rank<'a> {
         if variant % 2 == 1 {
             let room = &self.batches[at].room;
             out.x.data = room.pointer();
-            out.x.rows = self.rows as i64;
+            out.x.rows = (room.bytes() / ROW / self.slabs) as i64;
         }
         out
     }
@@ -394,4 +409,13 @@ pub struct Input {
     tokens: usize,
     x: usize,
     ids: usize,
+}
+
+/// The others shall not wait for a rank that has failed.
+impl Drop for Rank<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            unsafe { deep_ep_comm_abort(self.comm, c"a test failed".as_ptr()) };
+        }
+    }
 }
