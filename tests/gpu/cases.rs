@@ -256,6 +256,22 @@ impl Case {
         }
     }
 
+    /// Rows that the library's own memory has room for.
+    pub fn slab_rows(&self) -> usize {
+        let all = if self.max_recv_rows > 0 { self.max_recv_rows } else { self.ranks * self.tokens };
+        let align = self.align as usize;
+        let owned = |rank: usize| match self.map() {
+            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
+            None => self.experts.div_ceil(self.ranks),
+        };
+        let most_local = (0..self.ranks).map(owned).max().unwrap();
+        match (self.by_expert, self.max_expert_rows) {
+            (false, _) => all,
+            (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
+            (true, rows) => rows as usize,
+        }
+    }
+
     pub fn layout(&self) -> u32 {
         u32::from(self.by_expert)
     }

@@ -37,6 +37,24 @@ pub enum CaptureMode {
     Relaxed = 2,
 }
 
+/// Makes calls while a stream is captured, and throws away what came of it.
+pub fn during_a_capture(stream: Pointer, work: impl FnOnce()) {
+    let device = Device::open(0).unwrap();
+    {
+        let _guard = device.enter().unwrap();
+        call!("cuStreamBeginCapture_v2", stream => Pointer, CaptureMode::Global as u32 => u32);
+    }
+    work();
+    let _guard = device.enter().unwrap();
+    let end: unsafe extern "C" fn(Pointer, *mut Pointer) -> u32 =
+        unsafe { std::mem::transmute(function("cuStreamEndCapture")) };
+    let mut graph = std::ptr::null_mut();
+    // A call that captures do not allow makes the capture invalid, and its end says so.
+    if unsafe { end(stream, &mut graph) } == 0 {
+        call!("cuGraphDestroy", graph => Pointer);
+    }
+}
+
 /// Captures what `work` enqueues on a stream, and makes it a graph.
 pub fn capture(stream: Pointer, mode: CaptureMode, work: impl FnOnce()) -> Graph {
     let device = Device::open(0).unwrap();

@@ -51,22 +51,17 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let mut local_experts = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
-        let all = if case.max_recv_rows > 0 { case.max_recv_rows } else { case.ranks * case.tokens };
-        let align = case.align as usize;
-        let most_local = (0..case.ranks)
-            .map(|r| match case.map() {
-                Some(map) => map.iter().filter(|&&owner| owner as usize == r).count(),
-                None => case.experts.div_ceil(case.ranks),
-            })
-            .max()
-            .unwrap();
-        let slab_rows = match (case.by_expert, case.max_expert_rows) {
-            (false, _) => all,
-            (true, 0) => (all * most_local.min(case.topk) + most_local * (align - 1)) / align * align,
-            (true, rows) => rows as usize,
-        };
         let arena = if case.classic_memory { Arena::classic(place) } else { Arena::new(place) };
-        Rank { case, rank, buffer, handle, arena, local_experts, slab_rows, outputs: Vec::new() }
+        Rank {
+            case,
+            rank,
+            buffer,
+            handle,
+            arena,
+            local_experts,
+            slab_rows: case.slab_rows(),
+            outputs: Vec::new(),
+        }
     }
 
     fn rounds(mut self) -> Outputs {

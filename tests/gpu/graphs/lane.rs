@@ -37,8 +37,7 @@ impl<'a> Lane<'a> {
         let mut handle = std::ptr::null_mut();
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let local_experts = ranks_own(buffer);
-        let (all, most) = (case.ranks * case.tokens, case.experts.div_ceil(case.ranks).min(case.topk));
-        let slab_rows = if case.by_expert { all * most } else { all };
+        let slab_rows = case.slab_rows();
         let row = case.hidden * case.rows.given_bytes();
         let k = if case.by_expert { 1 } else { case.topk };
         let landing = [

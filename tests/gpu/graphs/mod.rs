@@ -124,6 +124,23 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
     });
 }
 
+/// Replays in which more rows may come than fit: that is reported each time, and taken.
+pub fn overflowing(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream));
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            player.play(&graph);
+            outputs.extend(lane.look(&format!("{time}")));
+            let status = player.status() as u32;
+            outputs.push((format!("{time} report"), status.to_le_bytes().to_vec()));
+        }
+        outputs
+    });
+}
+
 /// Two graphs in any order, mixed with eager calls on the same buffer.
 pub fn mixed(case: Case, steps: usize) {
     same(&case, 1, &|player| {

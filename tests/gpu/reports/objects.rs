@@ -13,7 +13,7 @@ pub fn on_a_gpu() -> bool {
     !crate::against_itself() && crate::ready()
 }
 
-fn setup() -> Setup {
+pub fn setup() -> Setup {
     Setup {
         seed: 77,
         ranks: 2,

@@ -193,6 +193,31 @@ fn empty_dispatch(handle: *mut deep_ep_handle_t, arena: &Arena) -> deep_ep_statu
     unsafe { deep_ep_handle_dispatch(handle, &request, &mut out, arena.stream()) }
 }
 
+/// Somebody's kernel, here that of a dispatch whose other rank is late, holds half of the SMs.
+#[test]
+fn report_069_other_kernels_hold_half_of_the_sms() {
+    if !on_a_gpu() {
+        return;
+    }
+    let (_world, buffers, arenas) = two_ranks(|config| config.num_sms = 60);
+    let handles = buffers.iter().map(|buffer| {
+        let mut handle = std::ptr::null_mut();
+        ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
+        handle
+    });
+    arenas[1].close_gate();
+    for (handle, arena) in handles.zip(&arenas) {
+        ok(empty_dispatch(handle, arena));
+    }
+    assert!(stress::run(&pair(), Where::Device));
+    arenas[1].open_gate();
+    for (buffer, arena) in buffers.iter().zip(&arenas) {
+        arena.wait();
+        assert_eq!(report(*buffer).status, DEEP_EP_SUCCESS);
+        ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
+    }
+}
+
 /// Null pointers are legal without tokens; counts that are not there yet are an error, and so is a receive that does not run.
 #[test]
 fn report_018_and_070_nothing_to_send_and_nothing_received_yet() {

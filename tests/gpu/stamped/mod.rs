@@ -147,6 +147,12 @@ impl<'a> Rank<'a> {
         self.decided(status);
     }
 
+    pub fn wait_counts(&self, timeout_ms: u32) -> (Status, i64) {
+        let mut rows = -1;
+        let (handle, counts) = (self.batches[0].handle, std::ptr::null_mut());
+        (unsafe { deep_ep_handle_wait_counts(handle, counts, &mut rows, timeout_ms) }, rows)
+    }
+
     /// Copies its rows aside.
     pub fn keep(&mut self) {
         self.keep_rows(0);
