@@ -23,6 +23,7 @@ static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
+static_assert(GUARDED == 512, "GUARDED");
 static_assert(sizeof(BufferState) == 512, "BufferState");
 static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
 static_assert(sizeof(HandleRecord) == 128, "HandleRecord");

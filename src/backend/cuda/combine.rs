@@ -18,6 +18,8 @@ pub struct CombineInput<'a> {
     pub data: u64,
     /// They were written to the window itself.
     pub in_window: bool,
+    /// The window's guard was at combine_input, on every rank, wherever the rows of this one come from.
+    pub guarded: bool,
 }
 
 /// Where its sums go.
@@ -146,6 +148,9 @@ fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool,
     let copies = if by_expert { exact } else { !input.in_window || request.row_weights != 0 };
     if copies {
         params.flags |= COPY_OUT;
+    }
+    if input.guarded {
+        params.flags |= GUARDED;
     }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;

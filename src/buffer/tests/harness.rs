@@ -1,7 +1,8 @@
 //! Ranks for explorations.
 
+use super::super::books::Kind;
 use super::super::comm::{Backend, Comm};
-use super::super::state::{Buffer, Kind, Op};
+use super::super::state::{Buffer, Op};
 use crate::backend::host::{Host, Wanted};
 use crate::error::Result;
 use crate::mem::word::explored::{Exploration, Weaken, PAUSE};
@@ -174,15 +175,15 @@ pub enum Mistake {
 pub fn send(buffer: &Buffer, mistake: Mistake) -> Result<Sent> {
     let mut entered = buffer.operate()?;
     entered.may_send()?;
-    let (epoch, newest) = (entered.state.epochs.next(), entered.state.epochs.newest_received());
+    let (epoch, newest) = (entered.state.books.epochs.next(), entered.state.books.epochs.newest_received());
     let guard = |ends| guard_at_send(buffer.config.sync, false, ends, newest, epoch);
-    let (window, guard) = entered.state.dispatch.take("dispatch", guard)?;
+    let (window, guard) = entered.state.books.dispatch.take("dispatch", guard)?;
     let fingerprint = fingerprint(Operation::Dispatch, &[window as u32]);
     let op = Op { operation: Operation::Dispatch, epoch, fingerprint };
     let guard = if mistake == Mistake::DoesNotGuard { Guard::Nothing } else { guard };
     entered.guard(op, Kind::Dispatch, window, guard, false)?;
     entered.take_epoch(epoch)?;
-    entered.state.dispatch.begin(window, 0);
+    entered.state.books.dispatch.begin(window, 0);
     let turn = entered.state.turns.take(Phase::Data);
     let (host, alive) = (&entered.state.host, &entered.state.alive);
     let rows = || {
@@ -210,8 +211,8 @@ pub fn receive(buffer: &Buffer, sent: Sent) -> Result<()> {
         let found = row(host, host.me, window, peer).load(Ordering::Relaxed);
         assert_eq!(found, value(op.epoch, peer), "the row of rank {peer} in epoch {}", op.epoch);
     }
-    assert!(entered.state.epochs.receive(op.epoch));
-    let next = entered.state.epochs.next();
+    assert!(entered.state.books.epochs.receive(op.epoch));
+    let next = entered.state.books.epochs.next();
     entered.state.end_reads(Kind::Dispatch, window, next);
     Ok(())
 }

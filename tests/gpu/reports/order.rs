@@ -299,6 +299,18 @@ fn report_085_results_do_not_depend_on_lateness() {
     }
 }
 
+/// Hardly any tokens, so that ranks often have no rows to give back, whatever memory they hold for them.
+#[test]
+fn report_021_ranks_without_rows_in_any_order_of_calls() {
+    if !on_a_gpu() {
+        return;
+    }
+    for (seed, sync) in [(21, 0), (22, 1), (23, 2)] {
+        let few = Setup { seed, sync, ranks: 3, tokens: 1, topk: 1, windows: 3, ..pair() };
+        assert!(stress::run(&few, Where::Device));
+    }
+}
+
 /// Batches in flight beside each other, received in any order: the stress of a few setups with a depth of their own.
 #[test]
 fn report_064_and_066_several_batches_in_flight() {
