@@ -23,6 +23,7 @@ static_assert(ENDS_READS == 8, "ENDS_READS");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
+static_assert(LINK_MAY_OVERFLOW == 128, "LINK_MAY_OVERFLOW");
 static_assert(sizeof(BufferState) == 512, "BufferState");
 static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
 
@@ -120,7 +121,7 @@ static_assert(__builtin_offsetof(DispatchParams, count_region_mask) == 644, "Dis
 static_assert(__builtin_offsetof(DispatchParams, window) == 648, "DispatchParams.window");
 static_assert(__builtin_offsetof(DispatchParams, flags) == 652, "DispatchParams.flags");
 
-static_assert(sizeof(CombineParams) == 424, "CombineParams");
+static_assert(sizeof(CombineParams) == 432, "CombineParams");
 static_assert(__builtin_offsetof(CombineParams, comm) == 0, "CombineParams.comm");
 static_assert(__builtin_offsetof(CombineParams, record) == 184, "CombineParams.record");
 static_assert(__builtin_offsetof(CombineParams, ids) == 192, "CombineParams.ids");
@@ -140,22 +141,23 @@ static_assert(__builtin_offsetof(CombineParams, rows) == 296, "CombineParams.row
 static_assert(__builtin_offsetof(CombineParams, row_stride) == 304, "CombineParams.row_stride");
 static_assert(__builtin_offsetof(CombineParams, side_carried) == 312, "CombineParams.side_carried");
 static_assert(__builtin_offsetof(CombineParams, progress) == 320, "CombineParams.progress");
-static_assert(__builtin_offsetof(CombineParams, out) == 328, "CombineParams.out");
-static_assert(__builtin_offsetof(CombineParams, out_stride) == 336, "CombineParams.out_stride");
-static_assert(__builtin_offsetof(CombineParams, bias) == 344, "CombineParams.bias");
-static_assert(__builtin_offsetof(CombineParams, out_carried) == 360, "CombineParams.out_carried");
-static_assert(__builtin_offsetof(CombineParams, max_recv_rows) == 368, "CombineParams.max_recv_rows");
-static_assert(__builtin_offsetof(CombineParams, max_expert_rows) == 376, "CombineParams.max_expert_rows");
-static_assert(__builtin_offsetof(CombineParams, num_topk) == 384, "CombineParams.num_topk");
-static_assert(__builtin_offsetof(CombineParams, num_experts) == 388, "CombineParams.num_experts");
-static_assert(__builtin_offsetof(CombineParams, row_bytes) == 392, "CombineParams.row_bytes");
-static_assert(__builtin_offsetof(CombineParams, dtype) == 396, "CombineParams.dtype");
-static_assert(__builtin_offsetof(CombineParams, window) == 400, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, dispatch_window) == 404, "CombineParams.dispatch_window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 408, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 412, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 416, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 420, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, limits) == 328, "CombineParams.limits");
+static_assert(__builtin_offsetof(CombineParams, out) == 336, "CombineParams.out");
+static_assert(__builtin_offsetof(CombineParams, out_stride) == 344, "CombineParams.out_stride");
+static_assert(__builtin_offsetof(CombineParams, bias) == 352, "CombineParams.bias");
+static_assert(__builtin_offsetof(CombineParams, out_carried) == 368, "CombineParams.out_carried");
+static_assert(__builtin_offsetof(CombineParams, max_recv_rows) == 376, "CombineParams.max_recv_rows");
+static_assert(__builtin_offsetof(CombineParams, max_expert_rows) == 384, "CombineParams.max_expert_rows");
+static_assert(__builtin_offsetof(CombineParams, num_topk) == 392, "CombineParams.num_topk");
+static_assert(__builtin_offsetof(CombineParams, num_experts) == 396, "CombineParams.num_experts");
+static_assert(__builtin_offsetof(CombineParams, row_bytes) == 400, "CombineParams.row_bytes");
+static_assert(__builtin_offsetof(CombineParams, dtype) == 404, "CombineParams.dtype");
+static_assert(__builtin_offsetof(CombineParams, window) == 408, "CombineParams.window");
+static_assert(__builtin_offsetof(CombineParams, dispatch_window) == 412, "CombineParams.dispatch_window");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 416, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 420, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 424, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, flags) == 428, "CombineParams.flags");
 
 static_assert(sizeof(BarrierParams) == 184, "BarrierParams");
 static_assert(__builtin_offsetof(BarrierParams, comm) == 0, "BarrierParams.comm");

@@ -9,7 +9,7 @@ enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
 
 struct CombineShared {
     OperationState op;
-    u64 tokens, rows, expert_rows;
+    u64 tokens, rows, expert_rows, link_rows, capacity;
 };
 
 __device__ __forceinline__ u32 count_columns(const CombineParams &p) { return p.comm.ranks + p.num_experts; }
@@ -26,7 +26,10 @@ template <bool BY_ROW> __device__ __forceinline__ Route load_route(const Combine
     u64 i = token * p.num_topk + lane_id();
     r.id = at<const i32>(p.ids)[i];
     r.row = at<const i32>(BY_ROW ? p.positions : p.expert_positions)[i];
-    if (!BY_ROW && p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
+    if (BY_ROW) return r;
+    if (p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
+    // Expert rows beyond what its receive was given room for are not there.
+    if (r.row >= 0 && (u64)r.row >= at<const u64>(own_base(p.comm) + p.limits)[expert_home(p.expert_home, r.id).rank]) r.row = -1;
     return r;
 }
 
@@ -115,6 +118,22 @@ template <class Row> __device__ inline void fill_window(const CombineParams &p, 
             at<float>(base + p.side_carried)[i] = __ldg(at<const float>(p.carried) + i);
 }
 
+// Rows [begin, end) of the window were not handed out: they count as zero.
+__device__ inline void zero_rows(const CombineParams &p, u64 begin, u64 end) {
+    u64 base = own_base(p.comm), warps = (u64)gridDim.x * (blockDim.x / WARP);
+    for (u64 row = begin + (u64)blockIdx.x * (blockDim.x / WARP) + warp_id(); row < end; row += warps) {
+        u64 to = base + p.rows + row * p.row_stride;
+        for (u32 place = lane_id() * 16; place < p.row_bytes; place += UNIT) ptx::store_row16(at<char>(to + place), make_uint4(0, 0, 0, 0));
+        if (p.carried && lane_id() < p.num_topk) at<float>(base + p.side_carried)[row * p.num_topk + lane_id()] = 0.0f;
+    }
+}
+
+// EXACT: tells the peers how many of this rank's expert rows there are. All threads of one block.
+__device__ __forceinline__ void tell_limit(const CombineParams &p, u64 limit) {
+    for (u32 peer = threadIdx.x; peer < p.comm.ranks; peer += blockDim.x)
+        if (is_alive(p.comm, peer)) at<u64>(peer_base(p.comm, peer) + p.limits)[p.comm.rank] = limit;
+}
+
 // The end of a combine that did not succeed: outputs stay as they are. All threads of every block.
 __device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
@@ -134,6 +153,8 @@ __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, b
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
+        s.link_rows = record->link_rows;
+        s.capacity = record->capacity;
     }
     __syncthreads();
     guard = WRITE_AT_ONCE;

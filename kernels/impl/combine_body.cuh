@@ -7,10 +7,12 @@ namespace ep {
 // Rows into the window where needed, then the signal that they may be read. True in the block that signalled.
 template <class Row, bool BY_ROW> __device__ inline bool offer_rows(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
-    bool writes = (p.flags & COPY_OUT) || p.carried;
-    if (writes) {
+    bool drops = BY_ROW && s.link_rows > s.rows;
+    if ((p.flags & COPY_OUT) || p.carried || drops) {
         u64 rows = BY_ROW ? s.rows : s.expert_rows;
         fill_window<Row>(p, rows, BY_ROW ? rows * p.num_topk : rows);
+        if (drops) zero_rows(p, s.rows, s.link_rows);
+        if (!BY_ROW && blockIdx.x == 0) tell_limit(p, s.capacity);
         if (!pass_ticket(p.comm, op, TICKET_READY)) return false;
     } else if (blockIdx.x != 0) {
         return false;

@@ -188,7 +188,10 @@ __device__ __forceinline__ void pull_carried_reduced(const CombineParams &p, u64
 // Warp `index` of `warps` of the whole operation pulls its share of the tokens. waits: rows are announced by slices.
 template <class Row> __device__ inline void pull_role(const CombineParams &p, CombineShared &s, const i32 *first_row, u32 index, u32 warps, bool waits) {
     OperationState &op = s.op;
-    auto place_of = [&](u64 token) { return lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1; };
+    auto place_of = [&](u64 token) { // of this rank's rows; the peers look after theirs
+        i32 place = lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1;
+        return (u64)place < s.capacity ? place : -1;
+    };
     Route next = index < s.tokens ? load_route<true>(p, index) : Route{-1, -1, 0.0f};
     i32 next_place = index < s.tokens ? place_of(index) : -1;
     for (u64 token = index; token < s.tokens; token += warps) {

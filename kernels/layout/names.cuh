@@ -40,6 +40,7 @@ enum Flags : u32 {
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)
+    LINK_MAY_OVERFLOW = 128, // dispatch by expert: the window has no room for every token of every rank
 };
 
 // An epoch that no rank reaches: reads of a window go on.

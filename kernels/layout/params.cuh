@@ -53,7 +53,7 @@ struct DispatchParams {
     u64 rank_first;          // u32[ranks + 1]: where a rank's experts begin in expert_order
 
     // scratch of the buffer, zeroed at create
-    u64 block_counts;        // i32[blocks][ranks + experts]
+    u64 block_counts;        // i32[blocks][ranks + experts]; twice that where the link may overflow
     u64 totals;              // u32[ranks + experts]
 
     // symmetric memory
@@ -103,6 +103,7 @@ struct CombineParams {
     u64 rows, row_stride;    // the combine window
     u64 side_carried;        // f32[rows][topk]
     u64 progress;            // u64[source][slices]
+    u64 limits;              // u64[source]: rows of this window of the source's that are expert rows (EXACT)
 
     // output
     u64 out, out_stride;

@@ -48,9 +48,12 @@ struct HandleRecord {
     u64 dispatch_epoch, dispatch_turn, dispatch_refused;
     u64 combine_epoch, combine_turn, combine_refused;
     u64 num_tokens;
-    u64 rows;                // received, at most the capacity
+    u64 rows;                // handed out: by rank at most the capacity, by expert those of the link
     u64 expert_rows;         // end of the last aligned expert, at most the capacity
-    u64 reserved[7];
+    u64 link_rows;           // in the window
+    u64 capacity;            // of the receive's outputs
+    u64 sent_rows, sent_expert_rows; // what was sent here, where the kept counts are of the rows that fit; else 0
+    u64 reserved[3];
 };
 
 } // namespace ep

@@ -168,7 +168,7 @@ impl Entered<'_> {
 
     fn check_landing(&self, place: &Landing) -> Result<()> {
         match &self.state.device {
-            Some(device) => device.check_outputs(&place.target, &place.arrangement),
+            Some(device) => device.check_outputs(&place.target),
             None => Err(nowhere()),
         }
     }

@@ -140,7 +140,10 @@ pub struct Case {
     pub mapped: bool,
     pub bad_ids: bool,
     pub column_major: bool,
+    pub max_recv_rows: i64,
     pub max_expert_rows: i64,
+    /// Rows for which the caller's outputs have room; 0 for all that may come.
+    pub out_rows: usize,
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
@@ -167,7 +170,9 @@ impl Default for Case {
             mapped: false,
             bad_ids: false,
             column_major: false,
+            max_recv_rows: 0,
             max_expert_rows: 0,
+            out_rows: 0,
             stages: 0,
             sms: 0,
             windows: 0,
@@ -248,6 +253,7 @@ impl Case {
         config.layout = self.layout();
         config.sync = self.sync;
         config.max_tokens = self.tokens as i64;
+        config.max_recv_rows = self.max_recv_rows;
         config.max_expert_rows = self.max_expert_rows;
         config.max_row_bytes = (self.hidden * self.rows.sent_bytes()) as i64;
         config.max_scale_bytes = self.scales.row_bytes(self.hidden) as i64;

@@ -105,6 +105,10 @@ cases! {
     rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
     rank_split: ranks = 2, split = true;
     rank_split_caller: ranks = 3, split = true, mode = Mode::Caller;
+    rank_overflow: ranks = 3, max_recv_rows = 70, mode = Mode::Caller;
+    rank_overflow_split: ranks = 2, max_recv_rows = 33, split = true, mode = Mode::InPlace;
+    rank_little_room: ranks = 4, mode = Mode::Caller, out_rows = 50, rows = Rows::Fp8, scales = Scales::Fp32;
+    rank_little_room_split: ranks = 2, mode = Mode::Caller, out_rows = 20, max_recv_rows = 60, split = true;
     rank_input_in_place: ranks = 4, mode = Mode::InPlace;
     rank_int32_ids: ranks = 2, int64 = false;
     rank_ack: ranks = 4, sync = 1, mode = Mode::Caller;
@@ -135,6 +139,14 @@ cases! {
     expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
     expert_one_rank: ranks = 1, by_expert = true, align = 128;
     expert_overflow: ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    expert_link_overflow: ranks = 3, by_expert = true, align = 4, max_recv_rows = 60;
+    expert_link_overflow_4: ranks = 4, by_expert = true, experts = 30, topk = 6, tokens = 150, max_recv_rows = 200,
+        mode = Mode::Caller, rows = Rows::Fp8, scales = Scales::Fp32, align = 8;
+    expert_link_overflow_split: ranks = 2, by_expert = true, max_recv_rows = 40, split = true, mode = Mode::InPlace;
+    expert_little_room: ranks = 2, by_expert = true, align = 4, mode = Mode::Caller, out_rows = 70;
+    expert_little_room_split: ranks = 3, by_expert = true, mode = Mode::Caller, out_rows = 64, split = true;
+    expert_overflow_everywhere: ranks = 4, by_expert = true, mode = Mode::Caller, tokens = 90, max_recv_rows = 120,
+        max_expert_rows = 110, out_rows = 97, align = 4, bad_ids = true;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
 }

@@ -1,7 +1,8 @@
 //! Memory on the host or on the device, behind one face.
 
 use deepep::driver::{Device, Memory, Stream};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Where {
@@ -14,12 +15,21 @@ pub const POISON: u8 = 0xa5;
 
 /// Where one rank's arrays lie, and its stream.
 pub struct Arena {
-    device: Option<(std::sync::Arc<Device>, Stream)>,
+    device: Option<(Arc<Device>, Stream)>,
+    chunk: RefCell<Option<Arc<Chunk>>>,
 }
+
+/// Device memory for many arrays, one behind the other: mapping memory for each takes its time, a sanitizer's above all.
+struct Chunk {
+    memory: Memory,
+    used: Cell<usize>,
+}
+
+const CHUNK_BYTES: usize = 32 << 20;
 
 pub enum Array {
     Host(UnsafeCell<Vec<u128>>, usize),
-    Device(Memory, usize),
+    Device(Arc<Chunk>, usize, usize),
 }
 
 impl Arena {
@@ -29,7 +39,25 @@ impl Arena {
             let stream = Stream::new(&device).unwrap();
             (device, stream)
         });
-        Arena { device }
+        Arena { device, chunk: RefCell::default() }
+    }
+
+    /// A chunk with room for so many bytes, and where in it.
+    fn room(&self, device: &Arc<Device>, bytes: usize) -> (Arc<Chunk>, usize) {
+        let mut chunk = self.chunk.borrow_mut();
+        if let Some(unused) = chunk.as_mut().and_then(Arc::get_mut) {
+            unused.used.set(0);
+        }
+        if !chunk.as_ref().is_some_and(|chunk| chunk.used.get() + bytes <= chunk.memory.bytes() as usize) {
+            let unit = Memory::granularity(device).unwrap();
+            let size = (bytes.max(CHUNK_BYTES) as u64).next_multiple_of(unit);
+            let memory = Memory::allocate(device, size, &[device]).unwrap();
+            *chunk = Some(Arc::new(Chunk { memory, used: Cell::new(0) }));
+        }
+        let chunk = chunk.clone().unwrap();
+        let start = chunk.used.get();
+        chunk.used.set((start + bytes).next_multiple_of(256));
+        (chunk, start)
     }
 
     pub fn stream(&self) -> *mut std::ffi::c_void {
@@ -48,9 +76,8 @@ impl Arena {
         let array = match &self.device {
             None => Array::Host(UnsafeCell::new(vec![0; bytes.div_ceil(16).max(1)]), bytes),
             Some((device, _)) => {
-                let unit = Memory::granularity(device).unwrap();
-                let rounded = (bytes.max(1) as u64).next_multiple_of(unit);
-                Array::Device(Memory::allocate(device, rounded, &[device]).unwrap(), bytes)
+                let (chunk, start) = self.room(device, bytes);
+                Array::Device(chunk, start, bytes)
             }
         };
         self.write_at(array.address(), &vec![POISON; bytes]);
@@ -94,13 +121,13 @@ impl Array {
     pub fn address(&self) -> usize {
         match self {
             Array::Host(words, _) => unsafe { (*words.get()).as_mut_ptr() as usize },
-            Array::Device(memory, _) => memory.address() as usize,
+            Array::Device(chunk, start, _) => chunk.memory.address() as usize + start,
         }
     }
 
     pub fn bytes(&self) -> usize {
         match self {
-            Array::Host(_, bytes) | Array::Device(_, bytes) => *bytes,
+            Array::Host(_, bytes) | Array::Device(_, _, bytes) => *bytes,
         }
     }
 

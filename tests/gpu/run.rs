@@ -51,7 +51,10 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let mut local_experts = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
-        let all = case.ranks * case.tokens;
+        let all = match case.max_recv_rows {
+            0 => case.ranks * case.tokens,
+            rows => rows as usize,
+        };
         let align = case.align as usize;
         let most_local = (0..case.ranks)
             .map(|r| match case.map() {
@@ -65,6 +68,7 @@ impl<'a> Rank<'a> {
             (true, 0) => (all * most_local.min(case.topk) + most_local * (align - 1)) / align * align,
             (true, rows) => rows as usize,
         };
+        let slab_rows = if case.out_rows > 0 { slab_rows.min(case.out_rows) } else { slab_rows };
         let arena = Arena::new(place);
         Rank { case, rank, buffer, handle, arena, local_experts, slab_rows, outputs: Vec::new() }
     }

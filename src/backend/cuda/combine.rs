@@ -101,6 +101,7 @@ impl Cuda {
             row_stride: call.shape.row_bytes,
             side_carried: base + window.carried,
             progress: layout.combine_progress,
+            limits: layout.combine_limits(call.window, config.num_ranks),
             max_recv_rows: config.max_recv_rows,
             max_expert_rows: config.max_expert_rows,
             num_topk: config.topk as u32,

@@ -52,6 +52,7 @@ numbers_of_kernels! {
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
+    LINK_MAY_OVERFLOW: u32 = 128;
 }
 
 /// Bytes of the buffer's state in device memory, which only kernels read.
@@ -176,6 +177,7 @@ shared_with_kernels! {
         row_stride: u64,
         side_carried: u64,
         progress: u64,
+        limits: u64,
         out: u64,
         out_stride: u64,
         bias: [u64; 2],
