@@ -2,6 +2,7 @@
 #pragma once
 #include "../comm/guard.cuh"
 #include "sum.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -65,8 +66,8 @@ template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const Combin
 }
 
 // One partial row per destination (BY_ROW; by rank, or REDUCED by its largest k), or every expert row (EXACT).
-// Warp `index` of `warps` of the whole operation.
-template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, u32 index, u32 warps) {
+// Warp `index` of `warps` of the whole operation. tally: expert rows from each rank that this block has pulled.
+template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, i32 *tally, u32 index, u32 warps) {
     u32 pieces = div_up(p.row_bytes, PIECE);
     u64 jobs = tokens * pieces;
     bool by_rank = BY_ROW && !(p.flags & ASCENDING_K);
@@ -85,6 +86,7 @@ template <class Row, bool BY_ROW> __device__ inline void pull_rows(const Combine
             sum_piece<Row, true>(t, offset, p.row_bytes, start, finish);
         else
             sum_piece<Row, false>(t, offset, p.row_bytes, start, finish);
+        if (!BY_ROW && offset == 0 && r.row >= 0) atomicAdd(tally + rank, 1);
         if (offset == 0 && p.out_carried) pull_carried<BY_ROW>(p, token, r);
     }
 }
@@ -134,6 +136,17 @@ __device__ __forceinline__ void tell_limit(const CombineParams &p, u64 limit) {
         if (is_alive(p.comm, peer)) at<u64>(peer_base(p.comm, peer) + p.limits)[p.comm.rank] = limit;
 }
 
+// What a combine sends and, by partial rows, receives. One warp, of one block.
+template <bool BY_ROW> __device__ inline void count_combine(const CombineParams &p, const CombineShared &s, bool sends, bool receives) {
+    if (sends && BY_ROW) count_partials_sent(p);
+    if (sends && !BY_ROW) count_expert_rows_sent(p, s.capacity);
+    if (receives && BY_ROW) count_partials_received(p);
+    if (sends && lane_id() == 0) counters(p.comm)->combines++;
+}
+
+// One that waits least.
+__device__ __forceinline__ bool is_last_warp() { return warp_id() == blockDim.x / WARP - 1; }
+
 // The end of a combine that did not succeed: outputs stay as they are. All threads of every block.
 __device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
@@ -167,6 +180,7 @@ __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, b
         __syncthreads();
         return false;
     }
+    begin_counting(p.comm, op.epoch);
     return pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window);
 }
 

@@ -31,14 +31,27 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
     if (threadIdx.x == 0) finish(p.comm, s.op, o);
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s) {
+// Sums all tokens, and counts what came from where.
+template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(const CombineParams &p, CombineShared &s, i32 *tally) {
+    u32 block_warps = blockDim.x / WARP;
+    if (!BY_ROW) {
+        for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) tally[r] = 0;
+        __syncthreads();
+    }
+    pull_rows<Row, BY_ROW>(p, s.tokens, tally, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    if (BY_ROW) return;
+    __syncthreads();
+    for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) count_received(p.comm, r, (u32)tally[r], p.row_bytes);
+}
+
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, i32 *tally) {
     OperationState &op = s.op;
     Guard guard;
     if (!enter_combine(p, s, (p.flags & COPY_OUT) || p.carried, guard)) return end_combine(p, s);
-    offer_rows<Row, BY_ROW>(p, s);
-    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) return;
-    u32 block_warps = blockDim.x / WARP;
-    pull_rows<Row, BY_ROW>(p, s.tokens, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    bool last = offer_rows<Row, BY_ROW>(p, s);
+    if (last && is_last_warp()) count_combine<BY_ROW>(p, s, true, true);
+    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) return;
+    sum_tokens<Row, BY_ROW>(p, s, tally);
     end_receive(p, s, combine_outcome(p, op, guard), op.epoch + 1);
 }
 
@@ -47,7 +60,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     Guard guard;
     bool writes = (p.flags & COPY_OUT) || p.carried;
     if (!enter_combine(p, s, writes, guard)) return end_combine(p, s);
-    offer_rows<Row, BY_ROW>(p, s);
+    if (offer_rows<Row, BY_ROW>(p, s) && is_last_warp()) count_combine<BY_ROW>(p, s, true, false);
     if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
     HandleRecord *record = at<HandleRecord>(p.record);
     record->combine_epoch = op.epoch;
@@ -73,12 +86,13 @@ __device__ __forceinline__ bool resume_combine(const CombineParams &p, CombineSh
     return op.status == SUCCESS;
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s) {
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, i32 *tally) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
-    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch)) return;
-    u32 block_warps = blockDim.x / WARP;
-    pull_rows<Row, BY_ROW>(p, s.tokens, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    bool first = blockIdx.x == 0;
+    if (first && is_last_warp()) count_combine<BY_ROW>(p, s, false, true);
+    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, first)) return;
+    sum_tokens<Row, BY_ROW>(p, s, tally);
     end_receive(p, s, no_outcome(), next);
 }
 

@@ -5,6 +5,7 @@
 #include "recount.cuh"
 #include "send_rows.cuh"
 #include "side_data.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -75,11 +76,12 @@ __device__ inline bool exchange_counts(const DispatchParams &p, DispatchShared &
     u64 number = s.op.words.sent[COUNTS] + round;
     if (threadIdx.x == 0) s.exchange = number;
     publish_block_counts(p, h, round);
-    if (pass_ticket(p.comm, s.op, TICKET_COUNTED)) {
+    bool last = pass_ticket(p.comm, s.op, TICKET_COUNTED);
+    if (last) {
         publish_counts(p, s.op, number);
         if (threadIdx.x == 0) report_bad_id(p, s.op);
     }
-    return wait_peers(p.comm, s.op, COUNTS, number, s.op.epoch);
+    return wait_peers(p.comm, s.op, COUNTS, number, s.op.epoch, last);
 }
 
 // Counts, exchange and positions. False: the operation has failed.
@@ -129,6 +131,7 @@ __device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &
         __syncthreads();
         return false;
     }
+    begin_counting(p.comm, op.epoch);
     return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 
@@ -166,13 +169,17 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, cha
     if (t.block == 0 && t.warp() == 0) {
         write_counts(p, op, matrix, by_expert);
         if (!counts) tell_host(p);
+        count_dispatch(p, matrix);
     }
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
+    bool waits = t.block == 0; // as good as any for the statistics
+    u64 begun = ptx::nanoseconds();
     for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
-        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500);
+        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500, waits);
     t.sync();
+    if (waits && t.index == 0) count_waits(p.comm, begun);
     if (__any_sync(FULL, has_failed(op))) return;
     if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     receive_side_by_rank(p, r.rows, t);

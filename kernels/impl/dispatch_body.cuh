@@ -265,10 +265,12 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         watch_role(p, s, arrivals);
     } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
         Team t = {threadIdx.x - ring_warps * WARP, p.side_warps * WARP, 1, blockIdx.x, gridDim.x};
-        if (WHOLE)
+        if (WHOLE) {
             side_role(p, s, dynamic, tokens, t, BY_EXPERT, CAST);
-        else
+        } else {
             send_side_data(p, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
+            if (t.block == 0 && t.warp() == 0) count_dispatch(p, counts_of(p, s));
+        }
         if (!cached) keep_counts(p, s.exchange, t);
     }
     __syncthreads();
@@ -287,7 +289,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     }
     bool copies = !BY_EXPERT && (p.flags & COPY_OUT);
     if (!last && !copies) return;
-    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) {
+    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) {
         Team alone = {threadIdx.x, blockDim.x, 0, 0, 1};
         write_nothing(p, BY_EXPERT, copies ? whole_block() : alone);
         return;
@@ -322,7 +324,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     }
     __syncthreads();
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
-    if (!wait_peers(p.comm, op, DATA, turn, op.epoch)) return write_nothing(p, BY_EXPERT, whole_block());
+    if (!wait_peers(p.comm, op, DATA, turn, op.epoch, blockIdx.x == 0)) return write_nothing(p, BY_EXPERT, whole_block());
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
     receive_all<BY_EXPERT>(p, s, dynamic, zeros);

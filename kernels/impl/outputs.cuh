@@ -1,6 +1,7 @@
 // What a receive writes beside the rows: counts, offsets, ids, weights and sources.
 #pragma once
 #include "exchange.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -68,6 +69,7 @@ __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, R
             at<i32>(p.out_expert_counts)[l] = (i32)present;
             if (by_expert) at<i64>(p.out_expert_offsets)[l] = (i64)min(start, limit);
             if (p.host_counts) at<i64>(p.host_counts)[3 + l] = (i64)present;
+            *expert_counter(p.comm, l) += present;
         }
         carried += (u32)__shfl_sync(FULL, sum, WARP - 1);
     }
@@ -85,7 +87,7 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
     Received r = sum_received(p, matrix);
     sum_experts(p, matrix, r, by_expert, !counts_rows(r, by_expert));
     u32 columns = count_columns(p);
-    i64 carried = 0, fit = (i64)(by_expert ? r.rows : r.handed);
+    i64 carried = 0, fit = (i64)(by_expert ? r.rows : r.handed), link = (i64)r.rows;
     for (u32 base = 0; base < p.comm.ranks; base += WARP) {
         u32 s = base + lane_id();
         i32 n = s < p.comm.ranks && is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.rank] : 0, sum = n;
@@ -93,8 +95,11 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
             i32 below = __shfl_up_sync(FULL, sum, d);
             if (lane_id() >= d) sum += below;
         }
-        i64 room = fit - (carried + sum - n);
-        if (s < p.comm.ranks) at<i32>(p.out_rank_counts)[s] = (i32)max((i64)0, min((i64)n, room));
+        i64 start = carried + sum - n;
+        if (s < p.comm.ranks) {
+            at<i32>(p.out_rank_counts)[s] = (i32)max((i64)0, min((i64)n, fit - start));
+            count_received(p.comm, s, (u64)max((i64)0, min((i64)n, link - start)), p.wire_bytes);
+        }
         carried += __shfl_sync(FULL, sum, WARP - 1);
     }
     if (lane_id() != 0) return;
@@ -125,6 +130,7 @@ __device__ inline void count_rows(const DispatchParams &p, u64 rows, i32 *shared
     for (u32 l = t.index; l < p.local_experts; l += t.threads) {
         at<i32>(p.out_expert_counts)[l] = shared[l];
         if (p.host_counts) at<i64>(p.host_counts)[3 + l] = shared[l];
+        *expert_counter(p.comm, l) += (u32)shared[l];
     }
     t.sync();
 }

@@ -19,6 +19,8 @@ struct CommParams {
     u64 signals;             // offset of words[phase][source][turn], one per 64 bytes
     u64 verdicts;            // offset of verdict words [source], one per 64 bytes
     u64 verdict_masks;       // offset of missing masks [source][(ranks + 63) / 64]
+    u64 counters;            // Counters
+    u64 trace;               // TraceEvent[TRACE_EVENTS] of the host, or 0
     u64 launch;              // unique per enqueued or captured call, not 0
     u32 rank, ranks;
     u32 turns;               // 2 + 2D
@@ -75,6 +77,7 @@ struct DispatchParams {
     u32 num_tokens, max_tokens;
     u32 num_topk, num_experts, local_experts, alignment;
     u32 row_bytes, scale_bytes; // on the wire, without padding
+    u32 wire_bytes;          // both, ids, weights and source
     u32 hidden;
     u32 id_bytes;            // 4 or 8
     u32 x_dtype, wire_scale_type;
@@ -91,7 +94,7 @@ struct CombineParams {
 
     u64 record;
     u64 ids, weights, positions, expert_positions, recv_positions, recv_weights, counts; // of the handle
-    u64 expert_home;
+    u64 expert_home, expert_order, rank_first;
 
     // this rank's rows
     u64 x, x_stride;         // caller memory, the combine window, or the local area (by expert)
@@ -111,7 +114,7 @@ struct CombineParams {
     u64 out_carried;
 
     u64 max_recv_rows, max_expert_rows;
-    u32 num_topk, num_experts;
+    u32 num_topk, num_experts, local_experts, alignment;
     u32 row_bytes, dtype;
     u32 window, dispatch_window;
     u32 reduce_warps, slices, slice_shift; // rows per slice = 1 << slice_shift
@@ -120,11 +123,18 @@ struct CombineParams {
 
 struct BarrierParams {
     CommParams comm;
+    u32 counted;             // asked for by the caller
 };
 
 struct ReleaseParams {
     CommParams comm;
     u32 kind, window;
+};
+
+struct ClockParams {
+    u64 words;               // ClockWords
+    u64 first, questions;    // their numbers
+    u64 limit_ns;
 };
 
 } // namespace ep

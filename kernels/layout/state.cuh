@@ -24,6 +24,31 @@ struct alignas(128) BufferState {
     u32 tickets[8];          // blocks that have finished each stage of the running operation
 };
 
+// Totals since create. The part of each rank follows, then rows received by each local expert.
+struct Counters {
+    u64 epoch;               // newest begun
+    u64 dispatches, combines, barriers, entry_barriers;
+    u64 wait_last, wait_total; // nanoseconds
+    u64 events;              // left for the trace
+    u64 stamps[STAMPS];      // of the operation that runs, if it is traced
+};
+
+struct PeerCounters {
+    u64 rows_sent, rows_received, bytes_sent, bytes_received;
+    u64 wait_last, wait_total;
+};
+
+// In host-visible memory.
+struct TraceEvent {
+    u64 begin, end;
+    u64 what;                // epoch << 16 | operation << 8 | the stamp at its end
+    u64 number;              // from 1, written last
+};
+
+struct ClockWords {
+    u64 asked, time, answered;
+};
+
 // Written by the host at any time, also while an operation runs.
 struct BufferControl {
     u64 timeout_ns;

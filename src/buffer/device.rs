@@ -74,12 +74,11 @@ impl Entered<'_> {
         Ok(())
     }
 
-    pub fn barrier_on_device(&mut self, stream: StreamPointer) -> Result<()> {
+    pub fn barrier_on_device(&mut self, asked_for: bool, stream: StreamPointer) -> Result<()> {
         self.enqueue_ends(stream)?;
         let Some(device) = &self.state.device else { return Err(nowhere()) };
-        device.barrier(stream)?;
-        let epoch = self.state.epochs.barrier();
-        self.buffer.statistics.begin(epoch);
+        device.barrier(asked_for, stream)?;
+        self.state.epochs.barrier();
         Ok(())
     }
 
@@ -186,7 +185,6 @@ impl Entered<'_> {
     /// A dispatch is on its way.
     fn note_dispatch(&mut self, ready: &ReadyDispatch, progress: &mut Progress) -> Result<()> {
         let (op, shape): (_, DispatchShape) = (ready.op, ready.plan.shape);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         progress.dispatch = Some(Dispatched {
             epoch: op.epoch,
@@ -201,7 +199,6 @@ impl Entered<'_> {
         progress.fresh = true;
         progress.arrived = None;
         self.state.dispatch.begin(ready.window, progress.number);
-        self.buffer.statistics.count_dispatch();
         Ok(())
     }
 
@@ -260,9 +257,7 @@ impl Entered<'_> {
         };
         device.combine(memory, &call)?;
         let (op, window) = (ready.op, ready.window);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
-        self.buffer.statistics.count_combine();
         self.state.combine.begin(window, progress.number);
         if ready.in_place {
             progress.input = None;

@@ -271,9 +271,9 @@ impl Entered<'_> {
         let (window, guard) = self.state.combine.take("combine", guard)?;
         if pulls {
             match guard {
-                Guard::Barrier => self.barrier(stream)?,
+                Guard::Barrier => self.barrier(false, stream)?,
                 // On a device only an operation can wait.
-                Guard::Acks if self.state.device.is_some() => self.barrier(stream)?,
+                Guard::Acks if self.state.device.is_some() => self.barrier(false, stream)?,
                 Guard::Acks => {
                     let op = Op { operation: Operation::Combine, epoch: next, fingerprint: 0 };
                     self.guard(op, Kind::Combine, window, Guard::Acks, false)?;

@@ -147,6 +147,7 @@ pub struct Case {
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
+    pub trace: bool,
     pub rounds: usize,
 }
 
@@ -176,6 +177,7 @@ impl Default for Case {
             stages: 0,
             sms: 0,
             windows: 0,
+            trace: false,
             rounds: 9,
         }
     }
@@ -263,6 +265,7 @@ impl Case {
         config.expert_alignment = if self.by_expert { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
+        config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };
         // Under a sanitizer everything takes longer.
         let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
         config.timeout_ms = 4000 * factor;

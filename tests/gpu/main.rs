@@ -7,6 +7,7 @@
 
 mod cases;
 mod memory;
+mod observe;
 mod processes;
 mod ranks;
 mod rng;
@@ -147,6 +148,8 @@ cases! {
     expert_little_room_split: ranks = 3, by_expert = true, mode = Mode::Caller, out_rows = 64, split = true;
     expert_overflow_everywhere: ranks = 4, by_expert = true, mode = Mode::Caller, tokens = 90, max_recv_rows = 120,
         max_expert_rows = 110, out_rows = 97, align = 4, bad_ids = true;
+    rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
+    expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
 }
@@ -194,6 +197,27 @@ fn three_processes_by_expert_share_a_gpu() {
 fn a_killed_process_is_named_within_the_deadline() {
     if processes::child_rank().is_some() || (!against_itself() && ready()) {
         processes::kill_one("a_killed_process_is_named_within_the_deadline");
+    }
+}
+
+#[test]
+fn waits_are_counted_for_whom_they_were() {
+    if !against_itself() && ready() {
+        observe::waits();
+    }
+}
+
+#[test]
+fn phases_lie_on_the_clock_of_the_host() {
+    if !against_itself() && ready() {
+        observe::traces();
+    }
+}
+
+#[test]
+fn events_without_room_are_counted() {
+    if !against_itself() && ready() {
+        observe::lost_events();
     }
 }
 

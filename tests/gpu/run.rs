@@ -2,6 +2,7 @@
 
 use crate::cases::{Case, Mode};
 use crate::memory::{Arena, Array, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use deepep::capi::*;
@@ -86,6 +87,14 @@ impl<'a> Rank<'a> {
         self.arena.wait();
         let report = report(self.buffer);
         assert_eq!(report.status, deep_ep_status_t::DEEP_EP_SUCCESS, "after the last round");
+        let counted = observe::counted(self.buffer, self.case.ranks, self.local_experts);
+        self.keep("statistics".into(), counted.iter().flat_map(|n| n.to_le_bytes()).collect());
+        if self.case.trace {
+            let dispatched = ["dispatch counts", "dispatch rows", "dispatch data", "dispatch receive"];
+            let combined = ["combine rows", "combine data", "combine sums"];
+            let most = dispatched.iter().chain(&combined).map(|&name| (name, 4)).collect::<Vec<_>>();
+            observe::phases(self.case, &most, self.buffer);
+        }
         ok(unsafe { deep_ep_buffer_destroy(self.buffer.0) });
         self.outputs
     }

@@ -128,6 +128,7 @@ impl Cuda {
             alignment: config.alignment as u32,
             row_bytes: call.shape.row_bytes as u32,
             scale_bytes: call.shape.scale_bytes as u32,
+            wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             hidden: call.shape.hidden as u32,
             x_dtype: call.shape.cast_from.unwrap_or(call.shape.dtype) as u32,
             wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),

@@ -3,7 +3,8 @@
 use super::comm::Site;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
-use crate::driver::{capture_of, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
+use super::trace::Trace;
+use crate::driver::{capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
 use crate::error::{Error, Result};
 use crate::plan::config::Config;
 use crate::plan::device::{self, HandleArrays, Region};
@@ -27,6 +28,7 @@ pub struct Cuda {
     pub(super) areas: Areas,
     local: Option<Memory>,
     reports: Pinned,
+    pub(super) trace: Option<Trace>,
     /// For copies beside whatever runs.
     copies: Mutex<Stream>,
     comm: CommParams,
@@ -52,7 +54,8 @@ pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
     let round = |bytes: u64| bytes.next_multiple_of(site.place.granularity);
     let [dispatch, combine] = region.window_bytes();
     let (areas, handle) = (Areas::of(config, rank)?.bytes, HandleArrays::of(config, rank, RECORD_BYTES)?);
-    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), REPORT_BYTES.max(4096)])
+    let pinned = pinned_bytes(REPORT_BYTES) + if config.trace { Trace::bytes() } else { 0 };
+    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), pinned])
 }
 
 impl Cuda {
@@ -82,8 +85,12 @@ impl Cuda {
             }
         };
         let reports = Pinned::new(&device, REPORT_BYTES)?;
+        let trace = if config.trace { Some(Trace::new(&device)?) } else { None };
         let copies = Mutex::new(Stream::new(&device)?);
-        let comm = common(me, &config, &site, &layout, &regions, &reports);
+        let comm = CommParams {
+            trace: trace.as_ref().map_or(0, Trace::address),
+            ..common(me, &config, &site, &layout, &regions, &reports)
+        };
         let cuda = Cuda {
             me,
             config,
@@ -93,6 +100,7 @@ impl Cuda {
             areas,
             local,
             reports,
+            trace,
             copies,
             comm,
             launches: AtomicU64::new(1),
@@ -101,6 +109,9 @@ impl Cuda {
         };
         cuda.write_tables()?;
         cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
+        if let Some(trace) = &cuda.trace {
+            cuda.read_clock(&trace.clock);
+        }
         Ok(cuda)
     }
 
@@ -146,7 +157,7 @@ impl Cuda {
         self.regions[self.me].address() + offset
     }
 
-    fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
+    pub(super) fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
         self.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -243,8 +254,10 @@ impl Cuda {
         marks.values().try_for_each(Mark::wait)
     }
 
-    pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
-        let params = BarrierParams { comm: self.comm_params(fingerprint(Operation::Barrier, &[])) };
+    /// `counted`: it is one of the caller's, for the statistics.
+    pub fn barrier(&self, counted: bool, stream: StreamPointer) -> Result<()> {
+        let comm = self.comm_params(fingerprint(Operation::Barrier, &[]));
+        let params = BarrierParams { comm, counted: counted.into() };
         // SAFETY: the buffer's memory outlives what it enqueues.
         unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
     }
@@ -314,6 +327,7 @@ fn common(
         signals: layout.signals,
         verdicts: layout.verdicts,
         verdict_masks: layout.verdict_masks,
+        counters: own + layout.counters,
         rank: me as u32,
         ranks: config.num_ranks as u32,
         turns: turns(config.depth()) as u32,

@@ -53,6 +53,8 @@ numbers_of_kernels! {
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
     LINK_MAY_OVERFLOW: u32 = 128;
+    STAMPS: usize = 5;
+    TRACE_EVENTS: usize = 1 << 16;
 }
 
 /// Bytes of the buffer's state in device memory, which only kernels read.
@@ -73,6 +75,8 @@ shared_with_kernels! {
         signals: u64,
         verdicts: u64,
         verdict_masks: u64,
+        counters: u64,
+        trace: u64,
         launch: u64,
         rank: u32,
         ranks: u32,
@@ -141,6 +145,7 @@ shared_with_kernels! {
         alignment: u32,
         row_bytes: u32,
         scale_bytes: u32,
+        wire_bytes: u32,
         hidden: u32,
         id_bytes: u32,
         x_dtype: u32,
@@ -168,6 +173,8 @@ shared_with_kernels! {
         recv_weights: u64,
         counts: u64,
         expert_home: u64,
+        expert_order: u64,
+        rank_first: u64,
         x: u64,
         x_stride: u64,
         row_weights: u64,
@@ -186,6 +193,8 @@ shared_with_kernels! {
         max_expert_rows: u64,
         num_topk: u32,
         num_experts: u32,
+        local_experts: u32,
+        alignment: u32,
         row_bytes: u32,
         dtype: u32,
         window: u32,
@@ -198,12 +207,54 @@ shared_with_kernels! {
 
     struct BarrierParams {
         comm: CommParams,
+        counted: u32,
     }
 
     struct ReleaseParams {
         comm: CommParams,
         kind: u32,
         window: u32,
+    }
+
+    struct Counters {
+        epoch: u64,
+        dispatches: u64,
+        combines: u64,
+        barriers: u64,
+        entry_barriers: u64,
+        wait_last: u64,
+        wait_total: u64,
+        events: u64,
+        stamps: [u64; STAMPS],
+    }
+
+    struct PeerCounters {
+        rows_sent: u64,
+        rows_received: u64,
+        bytes_sent: u64,
+        bytes_received: u64,
+        wait_last: u64,
+        wait_total: u64,
+    }
+
+    struct TraceEvent {
+        begin: u64,
+        end: u64,
+        what: u64,
+        number: u64,
+    }
+
+    struct ClockWords {
+        asked: u64,
+        time: u64,
+        answered: u64,
+    }
+
+    struct ClockParams {
+        words: u64,
+        first: u64,
+        questions: u64,
+        limit_ns: u64,
     }
 
     struct BufferControl {

@@ -59,6 +59,7 @@ pub struct Region {
     pub rank_first: u64,
     pub block_counts: u64,
     pub totals: u64,
+    pub counters: u64,
     pub bytes: u64,
 }
 
@@ -96,6 +97,7 @@ impl Region {
             rank_first: take(ranks + 1, 4),
             block_counts: take(blocks * if link_may_overflow(config) { 2 } else { 1 }, columns * 4),
             totals: take(columns, 4),
+            counters: take(counter_words(config), 8),
             bytes: 0,
         };
         Ok(Region { bytes: pieces.total()?, ..region })
@@ -118,6 +120,14 @@ impl Region {
     pub const fn window_bytes(&self) -> [u64; 2] {
         [self.combine - self.dispatch, self.windows_end - self.combine]
     }
+}
+
+/// Words of the statistics: totals, a part for each rank, rows of each local expert.
+const COUNTERS: u64 = 13;
+const PEER_COUNTERS: u64 = 6;
+
+fn counter_words(config: &Config) -> u64 {
+    COUNTERS + PEER_COUNTERS * config.num_ranks as u64 + config.experts.most_local() as u64
 }
 
 fn dispatch_window(config: &Config) -> Result<DispatchWindow> {

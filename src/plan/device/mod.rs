@@ -27,9 +27,6 @@ pub fn check(config: &Config) -> Result<()> {
             "DEEP_EP_BUFFER_REFUSE_BAD_IDS on the CUDA backend: the host does not see device memory".into(),
         );
     }
-    if config.trace {
-        return refuse("DEEP_EP_BUFFER_TRACE on the CUDA backend".into());
-    }
     for (name, count) in
         [("dispatch_windows", config.dispatch_windows), ("combine_windows", config.combine_windows)]
     {
