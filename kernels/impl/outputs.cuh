@@ -148,12 +148,12 @@ __device__ inline void tell_host(const DispatchParams &p) {
 // Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
 __device__ inline void fill_words(u64 out, u64 begin, u64 end, u32 value, const Team &t) {
     if (begin >= end) return;
-    u64 first = (begin + 3) / 4, last = end / 4, stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    u64 head = min(begin + (4 - (out / 4 + begin) % 4) % 4, end), tail = max(end - (out / 4 + end) % 4, head); // between: whole 16 bytes
     uint4 v = make_uint4(value, value, value, value);
-    for (u64 i = first + me; i < last; i += stride) at<uint4>(out)[i] = v;
-    u64 head = min(first * 4, end);
+    for (u64 i = head + 4 * me; i < tail; i += 4 * stride) *at<uint4>(out + 4 * i) = v;
     for (u64 i = begin + me; i < head; i += stride) at<u32>(out)[i] = value;
-    for (u64 i = max(last * 4, head) + me; i < end; i += stride) at<u32>(out)[i] = value;
+    for (u64 i = tail + me; i < end; i += stride) at<u32>(out)[i] = value;
 }
 
 // Ids -1, weights 0 and sources -1 from row `begin` up to the capacity. topk: ids per row of the output.
@@ -183,12 +183,14 @@ __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, co
     }
 }
 
-// Copies 4-byte words between 16-byte aligned arrays, shared between the team's blocks.
+// Copies 4-byte words from an array at a multiple of 16, shared between the team's blocks; 16 bytes at a time where the
+// other array is at one too.
 __device__ inline void copy_words(u64 to, u64 from, u64 words, const Team &t) {
-    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index, wide = to % 16 ? 0 : words / 4;
 #pragma unroll 4
-    for (u64 i = me; i < words / 4; i += stride) at<uint4>(to)[i] = ptx::load_row16(at<const uint4>(from) + i);
-    for (u64 i = words / 4 * 4 + me; i < words; i += stride) at<u32>(to)[i] = at<const u32>(from)[i];
+    for (u64 i = me; i < wide; i += stride) at<uint4>(to)[i] = ptx::load_row16(at<const uint4>(from) + i);
+#pragma unroll 4
+    for (u64 i = wide * 4 + me; i < words; i += stride) at<u32>(to)[i] = at<const u32>(from)[i];
 }
 
 // By rank: side data leaves the window for the outputs.

@@ -89,7 +89,6 @@ impl Entered<'_> {
         progress: &mut Progress,
         stream: StreamPointer,
     ) -> Result<Arrival> {
-        self.check_landing(place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let shape = &ready.plan.shape;
@@ -146,7 +145,6 @@ impl Entered<'_> {
         let Some(sent) = progress.dispatch else { return Err(nowhere()) };
         let arrangement = self.arrange(target, &sent.shape)?;
         let place = Landing { target: *target, arrangement, area: self.free_area(&arrangement)? };
-        self.check_landing(&place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let outputs =
@@ -163,13 +161,6 @@ impl Entered<'_> {
         device.dispatch(memory, &call)?;
         self.note_arrival(&place, progress);
         Ok(Arrival { outputs })
-    }
-
-    fn check_landing(&self, place: &Landing) -> Result<()> {
-        match &self.state.device {
-            Some(device) => device.check_outputs(&place.target),
-            None => Err(nowhere()),
-        }
     }
 
     fn output<'a>(&self, outputs: &'a DispatchTarget, place: &'a Landing) -> DispatchOutput<'a> {

@@ -148,6 +148,12 @@ cases! {
     expert_little_room_split: ranks = 3, by_expert = true, mode = Mode::Caller, out_rows = 64, split = true;
     expert_overflow_everywhere: ranks = 4, by_expert = true, mode = Mode::Caller, tokens = 90, max_recv_rows = 120,
         max_expert_rows = 110, out_rows = 97, align = 4, bad_ids = true;
+    rank_skewed: ranks = 3, mode = Mode::Caller, skewed = true, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 2048,
+        topk = 5;
+    expert_skewed: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Fp8,
+        scales = Scales::Fp32, hidden = 2048, align = 16, split = true;
+    expert_skewed_cast: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Cast,
+        scales = Scales::Fp32, hidden = 2048, align = 16;
     rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
     expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;

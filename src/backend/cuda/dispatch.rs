@@ -4,7 +4,7 @@ use super::handle::HandleMemory;
 use super::memory::Cuda;
 use super::params::*;
 use crate::driver::{Launch, StreamPointer};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::device::{count_regions, dispatch_slice_shift, link_may_overflow, DispatchShared, Tuning};
 use crate::plan::dtype::IdType;
 use crate::plan::request::{Arrangement, DispatchPlan, DispatchShape, DispatchTarget};
@@ -33,22 +33,6 @@ impl Cuda {
     pub fn check_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
         self.tuning(&plan.shape)?;
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks)?;
-        Ok(())
-    }
-
-    /// Refuses outputs that these kernels cannot fill.
-    pub fn check_outputs(&self, target: &DispatchTarget) -> Result<()> {
-        for (name, address) in [
-            ("out.topk_idx", target.ids),
-            ("out.topk_weights", target.weights),
-            ("out.row_source", target.source),
-        ] {
-            if address % 16 != 0 {
-                return Err(Error::invalid_argument(format_args!(
-                    "{name} is {address:#x}, which is not a multiple of 16 (CUDA)"
-                )));
-            }
-        }
         Ok(())
     }
 
