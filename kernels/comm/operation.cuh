@@ -67,17 +67,19 @@ struct Outcome {
     u32 signals[PHASES];
     u32 kind, window;
     u64 ends;
-    u32 other_window;        // a dispatch window whose reads this operation ended
-    u64 other_ends;
-    bool acknowledged;       // a READ signal for the windows above went out
+    HandleRecord *reader;    // a handle whose rows in place are no longer read when this operation sends, or null
+    bool abandoned;          // an operation that was sent will not be received
+    bool acknowledged;       // a READ signal for these windows went out
 };
 
 // One thread of the last block. The buffer is free for the next launch afterwards.
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
     BufferState *state = buffer_state(c);
     BufferWords *w = &state->words;
-    trace_operation(c, op.epoch);
+    if (o.sent || o.received) trace_operation(c, op.epoch);
+    if (o.signals[ENTER] && c.fingerprint >> 12 != OP_BARRIER) counters(c)->entry_barriers++;
     if (o.sent) w->epoch = op.epoch;
+    w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
     for (u32 p = 0; p < PHASES; p++)
         if (o.signals[p]) w->sent[p] = op.words.sent[p] + o.signals[p];
@@ -87,9 +89,11 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
         w->ends[o.kind][o.window] = o.ends;
         if (o.acknowledged) w->acks[o.kind][o.window] = ack;
     }
-    if (o.other_window != NO_WINDOW) {
-        w->ends[DISPATCH_WINDOW][o.other_window] = o.other_ends;
-        if (o.acknowledged) w->acks[DISPATCH_WINDOW][o.other_window] = ack;
+    if (o.reader && o.reader->open) {
+        u64 open = o.reader->open - 1;
+        w->ends[DISPATCH_WINDOW][open] = op.words.epoch + 1;
+        if (o.acknowledged) w->acks[DISPATCH_WINDOW][open] = ack;
+        o.reader->open = 0;
     }
     __threadfence();
     state->owner = 0;
@@ -97,7 +101,7 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
 
 __device__ __forceinline__ Outcome no_outcome() {
     Outcome o = {};
-    o.window = o.other_window = NO_WINDOW;
+    o.window = NO_WINDOW;
     return o;
 }
 

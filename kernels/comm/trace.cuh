@@ -29,7 +29,7 @@ __device__ inline void leave_event(const CommParams &c, u64 epoch, u32 which, u6
 
 // The thread that ends the operation.
 __device__ inline void trace_operation(const CommParams &c, u64 epoch) {
-    if (!c.trace || !c.fingerprint) return;
+    if (!c.trace) return;
     u64 begin = counters(c)->stamps[BEGUN];
     for (u32 which = ENTERED; which < STAMPS; which++) {
         u64 end = counters(c)->stamps[which];

@@ -6,6 +6,7 @@
 namespace ep {
 
 static_assert(NEAR_BASES == 8, "NEAR_BASES");
+static_assert(CAPTURED == 9223372036854775808, "CAPTURED");
 static_assert(WORD_BYTES == 64, "WORD_BYTES");
 static_assert(PHASES == 4, "PHASES");
 static_assert(MAX_WINDOWS == 8, "MAX_WINDOWS");
@@ -19,7 +20,6 @@ static_assert(COMBINE_WINDOW == 1, "COMBINE_WINDOW");
 static_assert(CACHED == 1, "CACHED");
 static_assert(COPY_OUT == 2, "COPY_OUT");
 static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
-static_assert(ENDS_READS == 8, "ENDS_READS");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
@@ -27,7 +27,8 @@ static_assert(LINK_MAY_OVERFLOW == 128, "LINK_MAY_OVERFLOW");
 static_assert(STAMPS == 5, "STAMPS");
 static_assert(TRACE_EVENTS == 65536, "TRACE_EVENTS");
 static_assert(sizeof(BufferState) == 512, "BufferState");
-static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
+static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
+static_assert(sizeof(HandleRecord) == 192, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 200, "CommParams");
 static_assert(__builtin_offsetof(CommParams, state) == 0, "CommParams.state");
@@ -162,20 +163,23 @@ static_assert(__builtin_offsetof(CombineParams, alignment) == 436, "CombineParam
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 440, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 444, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 448, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, dispatch_window) == 452, "CombineParams.dispatch_window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 456, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 460, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 464, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 468, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 452, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 456, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 460, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, flags) == 464, "CombineParams.flags");
 
 static_assert(sizeof(BarrierParams) == 208, "BarrierParams");
 static_assert(__builtin_offsetof(BarrierParams, comm) == 0, "BarrierParams.comm");
 static_assert(__builtin_offsetof(BarrierParams, counted) == 200, "BarrierParams.counted");
 
-static_assert(sizeof(ReleaseParams) == 208, "ReleaseParams");
+static_assert(sizeof(ReleaseParams) == 216, "ReleaseParams");
 static_assert(__builtin_offsetof(ReleaseParams, comm) == 0, "ReleaseParams.comm");
-static_assert(__builtin_offsetof(ReleaseParams, kind) == 200, "ReleaseParams.kind");
-static_assert(__builtin_offsetof(ReleaseParams, window) == 204, "ReleaseParams.window");
+static_assert(__builtin_offsetof(ReleaseParams, record) == 200, "ReleaseParams.record");
+static_assert(__builtin_offsetof(ReleaseParams, abandon) == 208, "ReleaseParams.abandon");
+
+static_assert(sizeof(ClaimParams) == 208, "ClaimParams");
+static_assert(__builtin_offsetof(ClaimParams, comm) == 0, "ClaimParams.comm");
+static_assert(__builtin_offsetof(ClaimParams, window) == 200, "ClaimParams.window");
 
 static_assert(sizeof(Counters) == 104, "Counters");
 static_assert(__builtin_offsetof(Counters, epoch) == 0, "Counters.epoch");
@@ -212,6 +216,16 @@ static_assert(__builtin_offsetof(ClockParams, words) == 0, "ClockParams.words");
 static_assert(__builtin_offsetof(ClockParams, first) == 8, "ClockParams.first");
 static_assert(__builtin_offsetof(ClockParams, questions) == 16, "ClockParams.questions");
 static_assert(__builtin_offsetof(ClockParams, limit_ns) == 24, "ClockParams.limit_ns");
+
+static_assert(sizeof(BufferWords) == 328, "BufferWords");
+static_assert(__builtin_offsetof(BufferWords, epoch) == 0, "BufferWords.epoch");
+static_assert(__builtin_offsetof(BufferWords, received) == 8, "BufferWords.received");
+static_assert(__builtin_offsetof(BufferWords, sent) == 16, "BufferWords.sent");
+static_assert(__builtin_offsetof(BufferWords, reads_ended) == 48, "BufferWords.reads_ended");
+static_assert(__builtin_offsetof(BufferWords, in_flight) == 56, "BufferWords.in_flight");
+static_assert(__builtin_offsetof(BufferWords, poisoned) == 64, "BufferWords.poisoned");
+static_assert(__builtin_offsetof(BufferWords, ends) == 72, "BufferWords.ends");
+static_assert(__builtin_offsetof(BufferWords, acks) == 200, "BufferWords.acks");
 
 static_assert(sizeof(BufferControl) == 32, "BufferControl");
 static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl.timeout_ns");

@@ -28,7 +28,9 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
     o.window = p.window;
     o.ends = ends;
     o.acknowledged = acknowledge(p.comm, s.op);
-    if (threadIdx.x == 0) finish(p.comm, s.op, o);
+    if (threadIdx.x != 0) return;
+    at<HandleRecord>(p.record)->combining = 0;
+    finish(p.comm, s.op, o);
 }
 
 // Sums all tokens, and counts what came from where.
@@ -62,10 +64,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     if (!enter_combine(p, s, writes, guard)) return end_combine(p, s);
     if (offer_rows<Row, BY_ROW>(p, s) && is_last_warp()) count_combine<BY_ROW>(p, s, true, false);
     if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->combine_epoch = op.epoch;
-    record->combine_turn = op.words.sent[DATA];
-    record->combine_refused = 0;
+    keep_combine(p, op);
     finish(p.comm, op, combine_outcome(p, op, guard));
 }
 

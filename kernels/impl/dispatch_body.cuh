@@ -150,8 +150,16 @@ __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, con
     return o;
 }
 
-__device__ __forceinline__ void keep_record(const DispatchParams &p, const OperationState &op, u32 count) {
+// Where the handle stands after a receive: its rows are read in place, or not at all.
+__device__ __forceinline__ void keep_received(const DispatchParams &p) {
     HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+}
+
+__device__ __forceinline__ void keep_sent(const DispatchParams &p, const OperationState &op, u32 count) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 1 + p.window;
     record->dispatch_epoch = op.epoch;
     record->dispatch_turn = op.words.sent[DATA];
     record->dispatch_refused = 0;
@@ -227,12 +235,14 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     constexpr bool WHOLE = PART == Part::WHOLE;
     constexpr bool SLICES = WHOLE && BY_EXPERT;
     bool cached = p.flags & CACHED;
-    u32 count = cached ? (u32)at<const HandleRecord>(p.record)->num_tokens : token_count(p);
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    u32 count = cached ? (u32)record->num_tokens : token_count(p);
+    bool open = record->open != 0;
     Tokens tokens = tokens_of_block(p, count, SLICES);
     if (!cached) prefetch_routing(p, tokens);
     begin(p.comm, op);
     Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    if (op.status != SUCCESS || !enter(p, s, open, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
@@ -282,7 +292,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool last = signal_sent(p, s);
     if constexpr (!WHOLE) {
         if (last && threadIdx.x == 0) {
-            keep_record(p, op, count);
+            keep_sent(p, op, count);
             finish(p.comm, op, dispatch_outcome(p, s, guard));
         }
         return;
@@ -305,7 +315,8 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         o.acknowledged = acknowledge(p.comm, op);
     }
     if (threadIdx.x == 0) {
-        keep_record(p, op, count);
+        keep_sent(p, op, count);
+        keep_received(p);
         finish(p.comm, op, o);
     }
 }
@@ -337,7 +348,9 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
         o.ends = next;
         o.acknowledged = acknowledge(p.comm, op);
     }
-    if (threadIdx.x == 0) finish(p.comm, op, o);
+    if (threadIdx.x != 0) return;
+    keep_received(p);
+    finish(p.comm, op, o);
 }
 
 } // namespace ep

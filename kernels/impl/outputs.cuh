@@ -135,6 +135,14 @@ __device__ inline void count_rows(const DispatchParams &p, u64 rows, i32 *shared
     t.sync();
 }
 
+// The host waits for a launch of its own, or for any of a graph: both can be seen in one word. One thread.
+__device__ __forceinline__ void publish_counts_word(const DispatchParams &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    bool captured = p.comm.launch & CAPTURED;
+    if (!captured) record->told = p.comm.launch;
+    ptx::store_release_sys(at<u64>(p.host_counts), captured ? record->told | CAPTURED : p.comm.launch);
+}
+
 // When all counts are written, by a warp of that block, for a host that waits.
 __device__ inline void tell_host(const DispatchParams &p) {
     __syncwarp();
@@ -142,7 +150,7 @@ __device__ inline void tell_host(const DispatchParams &p) {
     const HandleRecord *record = at<const HandleRecord>(p.record);
     at<i64>(p.host_counts)[1] = (i64)record->rows;
     at<i64>(p.host_counts)[2] = (i64)record->expert_rows;
-    ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+    publish_counts_word(p);
 }
 
 // Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
@@ -178,7 +186,7 @@ __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, co
         record->capacity = p.out_rows;
         if (p.host_counts) {
             for (u32 i = 1; i < 3 + p.local_experts; i++) at<i64>(p.host_counts)[i] = 0;
-            ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+            publish_counts_word(p);
         }
     }
 }

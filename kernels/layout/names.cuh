@@ -36,7 +36,6 @@ enum Flags : u32 {
     CACHED = 1,           // dispatch: the handle's routing is reused
     COPY_OUT = 2,         // dispatch by rank: rows go to caller memory; combine: rows come from caller memory
     KEEP_OPEN = 4,        // dispatch: the window's reads go on after the receive
-    ENDS_READS = 8,       // combine: the handle's dispatch window is still read until this operation begins
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
+mod graphs;
 mod memory;
 mod observe;
 mod processes;
@@ -238,5 +239,53 @@ fn an_abort_ends_the_waits() {
 fn what_is_not_done_says_so() {
     if !against_itself() && ready() {
         refusal::unsupported();
+    }
+}
+
+macro_rules! graphs {
+    ($($name:ident: $run:ident($($argument:expr),*) $($field:ident = $value:expr),*;)*) => {$(
+        #[test]
+        fn $name() {
+            if ready() {
+                graphs::$run(Case { $($field: $value,)* ..Case::default() }, $($argument),*);
+            }
+        }
+    )*};
+}
+
+graphs! {
+    graph_rank_1_pair: replays(1, false, 12) ranks = 2;
+    graph_rank_3_operations: replays(1, true, 12) ranks = 3, experts = 20, topk = 6, tokens = 97, mode = Mode::InPlace;
+    graph_rank_20_operations: replays(10, false, 5) ranks = 4, experts = 33, topk = 8, tokens = 150;
+    graph_rank_caller_memory: replays(2, true, 8) ranks = 4, mode = Mode::Caller;
+    graph_rank_split: replays(2, true, 8) ranks = 2, split = true, mode = Mode::InPlace;
+    graph_rank_ack: replays(2, true, 8) ranks = 3, sync = 1, mode = Mode::InPlace;
+    graph_rank_barrier: replays(2, false, 8) ranks = 2, sync = 2, mode = Mode::InPlace, windows = 2;
+    graph_expert_1_pair: replays(1, false, 12) ranks = 4, by_expert = true;
+    graph_expert_3_operations: replays(1, true, 12) ranks = 3, by_expert = true, experts = 21, mode = Mode::InPlace;
+    graph_expert_20_operations: replays(10, false, 5) ranks = 2, by_expert = true, topk = 6, tokens = 120;
+    graph_expert_caller_split: replays(3, true, 6) ranks = 2, by_expert = true, split = true, mode = Mode::Caller;
+    graph_mixed_rank: mixed(30) ranks = 4, mode = Mode::InPlace;
+    graph_mixed_rank_windows_2: mixed(30) ranks = 2, mode = Mode::InPlace, windows = 2;
+    graph_mixed_rank_ack: mixed(20) ranks = 3, sync = 1, mode = Mode::InPlace, split = true;
+    graph_mixed_expert: mixed(30) ranks = 3, by_expert = true, mode = Mode::InPlace, experts = 24;
+    graph_mixed_caller: mixed(20) ranks = 2, mode = Mode::Caller, sync = 2;
+    graph_halves_apart_rank: apart(12) ranks = 3, mode = Mode::InPlace;
+    graph_halves_apart_expert: apart(12) ranks = 2, by_expert = true;
+    graph_two_streams: forked(8) ranks = 3, mode = Mode::InPlace;
+    graph_two_buffers: two_buffers(8) ranks = 2, by_expert = true;
+}
+
+#[test]
+fn graph_busy_on_every_rank() {
+    if !against_itself() && ready() {
+        graphs::busy_everywhere();
+    }
+}
+
+#[test]
+fn graph_send_without_receive() {
+    if !against_itself() && ready() {
+        graphs::send_without_receive();
     }
 }
