@@ -26,7 +26,9 @@ pub fn of_peer(buffer: Buffer, peer: usize) -> deep_ep_peer_statistics_t {
 
 /// Everything but times, which no two runs share, and entry barriers: on CUDA a cached dispatch exchanges no counts, and
 /// where an operation has to meet it pays one instead.
-pub fn counted(buffer: Buffer, ranks: usize, local_experts: usize) -> Vec<u64> {
+pub fn counted(buffer: Buffer, ranks: usize) -> (String, Vec<u8>) {
+    let mut local_experts = 0;
+    ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
     let t = totals(buffer);
     let mut all = vec![t.epoch, t.dispatches, t.combines, t.barriers];
     all.extend([t.rows_sent, t.rows_received, t.bytes_sent, t.bytes_received]);
@@ -37,7 +39,7 @@ pub fn counted(buffer: Buffer, ranks: usize, local_experts: usize) -> Vec<u64> {
     let mut experts = vec![0; local_experts];
     ok(unsafe { deep_ep_buffer_expert_statistics(buffer.0, experts.as_mut_ptr(), local_experts) });
     all.extend(experts);
-    all
+    ("statistics".into(), all.iter().flat_map(|n| n.to_le_bytes()).collect())
 }
 
 fn barrier(buffer: Buffer, arena: &Arena) {

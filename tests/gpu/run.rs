@@ -87,8 +87,7 @@ impl<'a> Rank<'a> {
         self.arena.wait();
         let report = report(self.buffer);
         assert_eq!(report.status, deep_ep_status_t::DEEP_EP_SUCCESS, "after the last round");
-        let counted = observe::counted(self.buffer, self.case.ranks, self.local_experts);
-        self.keep("statistics".into(), counted.iter().flat_map(|n| n.to_le_bytes()).collect());
+        self.outputs.push(observe::counted(self.buffer, self.case.ranks));
         if self.case.trace {
             let dispatched = ["dispatch counts", "dispatch rows", "dispatch data", "dispatch receive"];
             let combined = ["combine rows", "combine data", "combine sums"];

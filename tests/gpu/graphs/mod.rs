@@ -6,6 +6,7 @@ mod refused;
 
 use crate::cases::Case;
 use crate::memory::{Arena, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
@@ -87,9 +88,10 @@ fn play(
             scope.spawn(move || {
                 let arena = Arena::new(place);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
-                let outputs = script(&player);
+                let mut outputs = script(&player);
                 assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_SUCCESS, "after the script");
-                for buffer in &player.buffers {
+                for &buffer in &player.buffers {
+                    outputs.push(observe::counted(buffer, case.ranks)); // replays count too
                     ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
                 }
                 outputs
