@@ -20,6 +20,7 @@ static_assert(COMBINE_WINDOW == 1, "COMBINE_WINDOW");
 static_assert(CACHED == 1, "CACHED");
 static_assert(COPY_OUT == 2, "COPY_OUT");
 static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
+static_assert(CLAIMED == 8, "CLAIMED");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
@@ -28,7 +29,6 @@ static_assert(STAMPS == 5, "STAMPS");
 static_assert(TRACE_EVENTS == 65536, "TRACE_EVENTS");
 static_assert(sizeof(BufferState) == 512, "BufferState");
 static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
-static_assert(sizeof(HandleRecord) == 192, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 200, "CommParams");
 static_assert(__builtin_offsetof(CommParams, state) == 0, "CommParams.state");
@@ -125,7 +125,8 @@ static_assert(__builtin_offsetof(DispatchParams, slice_shift) == 656, "DispatchP
 static_assert(__builtin_offsetof(DispatchParams, slices) == 660, "DispatchParams.slices");
 static_assert(__builtin_offsetof(DispatchParams, count_region_mask) == 664, "DispatchParams.count_region_mask");
 static_assert(__builtin_offsetof(DispatchParams, window) == 668, "DispatchParams.window");
-static_assert(__builtin_offsetof(DispatchParams, flags) == 672, "DispatchParams.flags");
+static_assert(__builtin_offsetof(DispatchParams, area) == 672, "DispatchParams.area");
+static_assert(__builtin_offsetof(DispatchParams, flags) == 676, "DispatchParams.flags");
 
 static_assert(sizeof(CombineParams) == 472, "CombineParams");
 static_assert(__builtin_offsetof(CombineParams, comm) == 0, "CombineParams.comm");
@@ -177,9 +178,11 @@ static_assert(__builtin_offsetof(ReleaseParams, comm) == 0, "ReleaseParams.comm"
 static_assert(__builtin_offsetof(ReleaseParams, record) == 200, "ReleaseParams.record");
 static_assert(__builtin_offsetof(ReleaseParams, abandon) == 208, "ReleaseParams.abandon");
 
-static_assert(sizeof(ClaimParams) == 208, "ClaimParams");
+static_assert(sizeof(ClaimParams) == 216, "ClaimParams");
 static_assert(__builtin_offsetof(ClaimParams, comm) == 0, "ClaimParams.comm");
-static_assert(__builtin_offsetof(ClaimParams, window) == 200, "ClaimParams.window");
+static_assert(__builtin_offsetof(ClaimParams, record) == 200, "ClaimParams.record");
+static_assert(__builtin_offsetof(ClaimParams, window) == 208, "ClaimParams.window");
+static_assert(__builtin_offsetof(ClaimParams, pulled) == 212, "ClaimParams.pulled");
 
 static_assert(sizeof(Counters) == 104, "Counters");
 static_assert(__builtin_offsetof(Counters, epoch) == 0, "Counters.epoch");
@@ -217,7 +220,7 @@ static_assert(__builtin_offsetof(ClockParams, first) == 8, "ClockParams.first");
 static_assert(__builtin_offsetof(ClockParams, questions) == 16, "ClockParams.questions");
 static_assert(__builtin_offsetof(ClockParams, limit_ns) == 24, "ClockParams.limit_ns");
 
-static_assert(sizeof(BufferWords) == 328, "BufferWords");
+static_assert(sizeof(BufferWords) == 344, "BufferWords");
 static_assert(__builtin_offsetof(BufferWords, epoch) == 0, "BufferWords.epoch");
 static_assert(__builtin_offsetof(BufferWords, received) == 8, "BufferWords.received");
 static_assert(__builtin_offsetof(BufferWords, sent) == 16, "BufferWords.sent");
@@ -226,6 +229,30 @@ static_assert(__builtin_offsetof(BufferWords, in_flight) == 56, "BufferWords.in_
 static_assert(__builtin_offsetof(BufferWords, poisoned) == 64, "BufferWords.poisoned");
 static_assert(__builtin_offsetof(BufferWords, ends) == 72, "BufferWords.ends");
 static_assert(__builtin_offsetof(BufferWords, acks) == 200, "BufferWords.acks");
+static_assert(__builtin_offsetof(BufferWords, areas) == 328, "BufferWords.areas");
+static_assert(__builtin_offsetof(BufferWords, claimed) == 336, "BufferWords.claimed");
+
+static_assert(sizeof(HandleRecord) == 192, "HandleRecord");
+static_assert(__builtin_offsetof(HandleRecord, dispatch_epoch) == 0, "HandleRecord.dispatch_epoch");
+static_assert(__builtin_offsetof(HandleRecord, dispatch_turn) == 8, "HandleRecord.dispatch_turn");
+static_assert(__builtin_offsetof(HandleRecord, dispatch_refused) == 16, "HandleRecord.dispatch_refused");
+static_assert(__builtin_offsetof(HandleRecord, combine_epoch) == 24, "HandleRecord.combine_epoch");
+static_assert(__builtin_offsetof(HandleRecord, combine_turn) == 32, "HandleRecord.combine_turn");
+static_assert(__builtin_offsetof(HandleRecord, combine_refused) == 40, "HandleRecord.combine_refused");
+static_assert(__builtin_offsetof(HandleRecord, num_tokens) == 48, "HandleRecord.num_tokens");
+static_assert(__builtin_offsetof(HandleRecord, rows) == 56, "HandleRecord.rows");
+static_assert(__builtin_offsetof(HandleRecord, expert_rows) == 64, "HandleRecord.expert_rows");
+static_assert(__builtin_offsetof(HandleRecord, link_rows) == 72, "HandleRecord.link_rows");
+static_assert(__builtin_offsetof(HandleRecord, capacity) == 80, "HandleRecord.capacity");
+static_assert(__builtin_offsetof(HandleRecord, sent_rows) == 88, "HandleRecord.sent_rows");
+static_assert(__builtin_offsetof(HandleRecord, sent_expert_rows) == 96, "HandleRecord.sent_expert_rows");
+static_assert(__builtin_offsetof(HandleRecord, told) == 104, "HandleRecord.told");
+static_assert(__builtin_offsetof(HandleRecord, open) == 112, "HandleRecord.open");
+static_assert(__builtin_offsetof(HandleRecord, dispatching) == 120, "HandleRecord.dispatching");
+static_assert(__builtin_offsetof(HandleRecord, combining) == 128, "HandleRecord.combining");
+static_assert(__builtin_offsetof(HandleRecord, area) == 136, "HandleRecord.area");
+static_assert(__builtin_offsetof(HandleRecord, claim) == 144, "HandleRecord.claim");
+static_assert(__builtin_offsetof(HandleRecord, reserved) == 152, "HandleRecord.reserved");
 
 static_assert(sizeof(BufferControl) == 32, "BufferControl");
 static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl.timeout_ns");

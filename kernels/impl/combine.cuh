@@ -11,7 +11,7 @@ enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
 struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows, link_rows, capacity;
-    bool no_dispatch;        // the handle's last dispatch was refused
+    bool refused;            // the handle has nothing to combine, or not here
 };
 
 __device__ __forceinline__ u32 count_columns(const CombineParams &p) { return p.comm.ranks + p.num_experts; }
@@ -149,22 +149,28 @@ template <bool BY_ROW> __device__ inline void count_combine(const CombineParams 
 __device__ __forceinline__ bool is_last_warp() { return warp_id() == blockDim.x / WARP - 1; }
 
 // The end of a combine that did not succeed: outputs stay as they are. All threads of every block. A refused one is still
-// where the caller has ended its reads.
+// where the caller has ended its reads and given its claim back.
 __device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
     if (s.op.status != BUSY) return;
     if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
     report_soft(p.comm, s.op, BUSY, -1, -1);
     Outcome o = no_outcome();
-    o.reader = at<HandleRecord>(p.record);
+    o.reader = o.claimer = at<HandleRecord>(p.record);
     o.reader->combine_refused = 1;
     finish(p.comm, s.op, o);
+}
+
+// Whether the window, with the area that goes with it, is this handle's or nobody's.
+__device__ __forceinline__ bool may_use_window(const CombineParams &p, const OperationState &op) {
+    if (op.held.claim == 1 + p.window) return true;
+    return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
 }
 
 // Reads the buffer and the handle and passes the guard where this operation itself writes the window.
 __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, bool writes, Guard &guard) {
     OperationState &op = s.op;
-    begin(p.comm, op);
+    begin(p.comm, op, at<const HandleRecord>(p.record));
     if (threadIdx.x == 0) {
         const HandleRecord *record = at<const HandleRecord>(p.record);
         s.tokens = record->num_tokens;
@@ -172,12 +178,12 @@ __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, b
         s.expert_rows = record->expert_rows;
         s.link_rows = record->link_rows;
         s.capacity = record->capacity;
-        s.no_dispatch = record->dispatch_refused;
+        s.refused = record->dispatch_refused || !may_use_window(p, op);
     }
     __syncthreads();
     guard = WRITE_AT_ONCE;
     if (op.status != SUCCESS) return false;
-    if (s.no_dispatch || op.words.in_flight > p.comm.in_flight)
+    if (s.refused || op.words.in_flight > p.comm.in_flight)
         guard = REFUSED;
     else if (writes)
         guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
@@ -199,7 +205,7 @@ __device__ __forceinline__ Outcome combine_outcome(const CombineParams &p, const
     o.kind = COMBINE_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
-    o.reader = at<HandleRecord>(p.record);
+    o.reader = o.claimer = at<HandleRecord>(p.record);
     return o;
 }
 

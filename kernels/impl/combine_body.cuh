@@ -71,7 +71,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
 // Puts the epoch of the operation that was sent in place of the next one's. False: nothing is to be received.
 __device__ __forceinline__ bool resume_combine(const CombineParams &p, CombineShared &s, u64 &turn, u64 &next) {
     OperationState &op = s.op;
-    begin(p.comm, op);
+    begin(p.comm, op, at<const HandleRecord>(p.record));
     next = op.epoch;
     const HandleRecord *record = at<const HandleRecord>(p.record);
     turn = record->combine_turn;

@@ -121,11 +121,16 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
         ptx::prefetch_l1(at<const char>(a));
 }
 
-// Before a whole or a sending dispatch may write. `open`: rows of the handle's last dispatch are still read in place.
-// False: it has failed or is refused (then op.status is BUSY).
-__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, bool open, Guard &guard) {
+// Whether rows in place would overwrite others that are still read.
+__device__ __forceinline__ bool is_area_taken(const DispatchParams &p, const OperationState &op) {
+    return p.area && op.words.areas >> (p.area - 1) & 1;
+}
+
+// Before a whole or a sending dispatch may write. False: it has failed or is refused (then op.status is BUSY), also while
+// rows of the handle's last dispatch are still read in place.
+__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &guard) {
     OperationState &op = s.op;
-    guard = open ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
+    guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
     if (guard == REFUSED) {
         __syncthreads(); // all have read the status
         if (threadIdx.x == 0) op.status = BUSY;

@@ -147,14 +147,23 @@ __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, con
     o.kind = DISPATCH_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
+    o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
 }
 
 // Where the handle stands after a receive: its rows are read in place, or not at all.
-__device__ __forceinline__ void keep_received(const DispatchParams &p) {
+__device__ __forceinline__ void keep_received(const DispatchParams &p, const OperationState &op) {
     HandleRecord *record = at<HandleRecord>(p.record);
     record->dispatching = 0;
     record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+    record->area = p.area;
+    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
+}
+
+__device__ __forceinline__ void keep_refused(const DispatchParams &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->dispatch_refused = 1;
 }
 
 __device__ __forceinline__ void keep_sent(const DispatchParams &p, const OperationState &op, u32 count) {
@@ -237,12 +246,11 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool cached = p.flags & CACHED;
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u32 count = cached ? (u32)record->num_tokens : token_count(p);
-    bool open = record->open != 0;
     Tokens tokens = tokens_of_block(p, count, SLICES);
     if (!cached) prefetch_routing(p, tokens);
-    begin(p.comm, op);
+    begin(p.comm, op, record);
     Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, open, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
@@ -316,16 +324,16 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     }
     if (threadIdx.x == 0) {
         keep_sent(p, op, count);
-        keep_received(p);
+        keep_received(p, op);
         finish(p.comm, op, o);
     }
 }
 
 template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(const DispatchParams &p, DispatchShared &s, char *dynamic) {
     OperationState &op = s.op;
-    begin(p.comm, op);
-    if (op.status != SUCCESS) return end_unsatisfied(p, s, BY_EXPERT, true);
     const HandleRecord *record = at<const HandleRecord>(p.record);
+    begin(p.comm, op, record);
+    if (op.status != SUCCESS) return end_unsatisfied(p, s, BY_EXPERT, true);
     u64 turn = record->dispatch_turn, next = op.epoch;
     bool refused = record->dispatch_refused != 0;
     __syncthreads();
@@ -336,9 +344,13 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     __syncthreads();
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
     if (!wait_peers(p.comm, op, DATA, turn, op.epoch, blockIdx.x == 0)) return write_nothing(p, BY_EXPERT, whole_block());
+    bool no_room = is_area_taken(p, op); // it has been sent, so it is received, but handed out it cannot be
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
-    receive_all<BY_EXPERT>(p, s, dynamic, zeros);
+    if (no_room)
+        write_nothing(p, BY_EXPERT, whole_block());
+    else
+        receive_all<BY_EXPERT>(p, s, dynamic, zeros);
     if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
     Outcome o = no_outcome();
     o.received = true;
@@ -349,7 +361,12 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
         o.acknowledged = acknowledge(p.comm, op);
     }
     if (threadIdx.x != 0) return;
-    keep_received(p);
+    if (no_room) {
+        report_soft(p.comm, op, BUSY, -1, -1);
+        keep_refused(p);
+    } else {
+        keep_received(p, op);
+    }
     finish(p.comm, op, o);
 }
 

@@ -36,6 +36,7 @@ enum Flags : u32 {
     CACHED = 1,           // dispatch: the handle's routing is reused
     COPY_OUT = 2,         // dispatch by rank: rows go to caller memory; combine: rows come from caller memory
     KEEP_OPEN = 4,        // dispatch: the window's reads go on after the receive
+    CLAIMED = 8,          // combine: the caller wrote its rows to a window or area that was claimed before
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)

@@ -87,6 +87,7 @@ struct DispatchParams {
     u32 slice_shift, slices; // tokens per slice = 1 << slice_shift
     u32 count_region_mask;   // regions - 1 (one or two)
     u32 window;
+    u32 area;                // 1 + the local area for rows in place, or 0
     u32 flags;
 };
 
@@ -135,7 +136,9 @@ struct ReleaseParams {
 
 struct ClaimParams {
     CommParams comm;
+    u64 record;
     u32 window;              // a combine window
+    u32 pulled;              // peers read it
 };
 
 struct ClockParams {

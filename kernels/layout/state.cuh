@@ -14,6 +14,8 @@ struct BufferWords {
     u64 poisoned;            // status of the failure that ended this buffer, or 0
     u64 ends[WINDOW_KINDS][MAX_WINDOWS]; // first epoch sent after the reads of the window's last use ended; OPEN while they go on
     u64 acks[WINDOW_KINDS][MAX_WINDOWS]; // READ number that announced those ends
+    u64 areas;               // a bit per local area whose received rows are read in place
+    u64 claimed;             // a bit per combine window that its owner writes before the combine
 };
 
 struct alignas(128) BufferState {
@@ -83,7 +85,9 @@ struct HandleRecord {
     u64 open;                // 1 + the dispatch window that is read in place until combine or release, or 0
     u64 dispatching;         // 1 + the window of a dispatch that was sent and not received, or 0
     u64 combining;           // the same of a combine
-    u64 reserved[7];
+    u64 area;                // 1 + the local area that is read in place, or 0
+    u64 claim;               // 1 + the combine window that is written before the combine, or 0
+    u64 reserved[5];
 };
 
 } // namespace ep

@@ -247,7 +247,7 @@ macro_rules! graphs {
         #[test]
         fn $name() {
             if ready() {
-                graphs::$run(Case { $($field: $value,)* ..Case::default() }, $($argument),*);
+                graphs::$run(Case { $($field: $value,)* ..Case::default() } $(, $argument)*);
             }
         }
     )*};
@@ -272,6 +272,13 @@ graphs! {
     graph_mixed_caller: mixed(20) ranks = 2, mode = Mode::Caller, sync = 2;
     graph_halves_apart_rank: apart(12) ranks = 3, mode = Mode::InPlace;
     graph_halves_apart_expert: apart(12) ranks = 2, by_expert = true;
+    graph_bad_ids: replays(1, false, 8) ranks = 3, bad_ids = true;
+    graph_overflow: replays(1, true, 8) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    graph_1000_replays: replays(1, false, 1000) ranks = 2, tokens = 12, hidden = 64;
+    graph_claims_auto: claims() ranks = 2, mode = Mode::InPlace;
+    graph_claims_ack: claims() ranks = 2, mode = Mode::InPlace, sync = 1;
+    graph_claims_barrier: claims() ranks = 3, mode = Mode::InPlace, sync = 2;
+    graph_claims_split: claims() ranks = 2, mode = Mode::InPlace, split = true, windows = 2;
     graph_two_streams: forked(8) ranks = 3, mode = Mode::InPlace;
     graph_two_buffers: two_buffers(8) ranks = 2, by_expert = true;
 }
@@ -287,5 +294,57 @@ fn graph_busy_on_every_rank() {
 fn graph_send_without_receive() {
     if !against_itself() && ready() {
         graphs::send_without_receive();
+    }
+}
+
+#[test]
+fn graph_areas_and_claims() {
+    if !against_itself() && ready() {
+        graphs::areas_and_claims();
+    }
+}
+
+#[test]
+fn graph_destroyed_under_a_replay() {
+    if !against_itself() && ready() {
+        graphs::destroy_under_replay();
+    }
+}
+
+#[test]
+fn graph_peer_killed_between_replays() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        graphs::kill_in_replay("graph_peer_killed_between_replays");
+    }
+}
+
+#[test]
+fn reset_survivors_of_a_killed_process() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        graphs::survivors("reset_survivors_of_a_killed_process");
+    }
+}
+
+#[test]
+fn reset_all_alive_after_a_timeout() {
+    if !against_itself() && ready() {
+        graphs::all_alive(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
+        graphs::all_alive(Case { ranks: 2, by_expert: true, split: true, sync: 1, ..Case::default() });
+    }
+}
+
+#[test]
+fn reset_leaves_a_rank_out() {
+    if !against_itself() && ready() {
+        graphs::one_left_out(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 4, by_expert: true, experts: 18, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 3, sync: 1, split: true, mode: Mode::Caller, ..Case::default() });
+    }
+}
+
+#[test]
+fn graph_beside_other_calls() {
+    if !against_itself() && ready() {
+        graphs::beside_a_capture();
     }
 }

@@ -18,6 +18,8 @@ pub struct CombineInput<'a> {
     pub data: u64,
     /// They were written to the window itself.
     pub in_window: bool,
+    /// The device has given the window, or its area, to the handle.
+    pub claimed: bool,
 }
 
 /// Where its sums go.
@@ -86,7 +88,7 @@ impl Cuda {
         let slice_shift = combine_slice_shift(config.max_tokens);
         CombineParams {
             comm: self.comm_params(call.fingerprint),
-            record: handle.at(arrays.record),
+            record: handle.record(),
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
             positions: handle.at(arrays.positions),
@@ -151,6 +153,9 @@ fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool,
     let copies = if by_expert { exact } else { !input.in_window || request.row_weights != 0 };
     if copies {
         params.flags |= COPY_OUT;
+    }
+    if input.claimed {
+        params.flags |= CLAIMED;
     }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;

@@ -15,6 +15,8 @@ pub struct DispatchOutput<'a> {
     pub arrangement: &'a Arrangement,
     /// The window's rows are read in place after the receive.
     pub keep_open: bool,
+    /// The local area that takes rows in place.
+    pub area: Option<usize>,
 }
 
 /// A dispatch, or half of one.
@@ -78,7 +80,7 @@ impl Cuda {
         let slice_shift = dispatch_slice_shift(config.max_tokens);
         DispatchParams {
             comm: self.comm_params(call.fingerprint),
-            record: handle.at(arrays.record),
+            record: handle.record(),
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
             positions: handle.at(arrays.positions),
@@ -145,6 +147,7 @@ impl Cuda {
         params.out_true_rows = o.true_rows as u64;
         params.out_rows = to.capacity;
         params.host_counts = handle.counts_address();
+        params.area = output.area.map_or(0, |area| area as u32 + 1);
         let has_scales = params.scale_bytes != 0;
         if !self.config.layout.by_expert() && (!to.x_in_place || has_scales && !to.scales_in_place) {
             params.flags |= COPY_OUT;

@@ -13,6 +13,7 @@ mod kernels;
 mod memory;
 mod params;
 mod report;
+mod reset;
 mod statistics;
 mod trace;
 

@@ -15,12 +15,16 @@ const PEER: usize = size_of::<PeerCounters>() / 8;
 
 impl Cuda {
     /// Copied on a stream of our own, beside whatever runs.
-    pub fn statistics(&self) -> Result<Snapshot> {
-        let num_ranks = self.config.num_ranks;
+    pub(super) fn counter_bytes(&self) -> Result<Vec<u8>> {
         let local_experts = self.config.experts.of_rank(self.me).len();
-        let mut bytes = vec![0; (TOTALS + PEER * num_ranks + local_experts) * 8];
+        let mut bytes = vec![0; (TOTALS + PEER * self.config.num_ranks + local_experts) * 8];
         // SAFETY: the region has room for as many words there.
         unsafe { self.copies().read(&mut bytes, self.own(self.layout.counters))? };
+        Ok(bytes)
+    }
+
+    pub fn statistics(&self) -> Result<Snapshot> {
+        let (num_ranks, bytes) = (self.config.num_ranks, self.counter_bytes()?);
         let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
         Ok(Snapshot { words, num_ranks })
     }
