@@ -1,8 +1,6 @@
 // The life of one operation on the device: what every block reads at its start, and what the last block writes back.
 #pragma once
-#include "../layout/address.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/special.cuh"
+#include "trace.cuh"
 
 namespace ep {
 
@@ -37,6 +35,7 @@ __device__ __forceinline__ const BufferControl *buffer_control(const CommParams 
 __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const HandleRecord *record) {
     constexpr u32 words = sizeof(BufferWords) / 8;
     BufferState *state = buffer_state(c);
+    if (blockIdx.x == 0 && threadIdx.x == 0) stamp_begin(c);
     for (u32 i = threadIdx.x; i < words; i += blockDim.x)
         reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
     if (threadIdx.x == WARP) op.held = record ? Held{record->open, record->area, record->claim} : Held{};
@@ -90,6 +89,8 @@ __device__ __forceinline__ u64 bit_of(u64 held) { return 1ull << (held - 1); }
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
     BufferState *state = buffer_state(c);
     BufferWords *w = &state->words;
+    if (o.sent || o.received) trace_operation(c, op.epoch);
+    if (o.signals[ENTER] && c.fingerprint >> 12 != OP_BARRIER) counters(c)->entry_barriers++;
     if (o.sent) w->epoch = op.epoch;
     w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;

@@ -116,12 +116,11 @@ impl Entered<'_> {
         device.claim(memory, window, pulled, stream)
     }
 
-    pub fn barrier_on_device(&mut self, stream: StreamPointer) -> Result<()> {
+    pub fn barrier_on_device(&mut self, asked_for: bool, stream: StreamPointer) -> Result<()> {
         self.enqueue_ends(stream)?;
         let Some(device) = &self.state.device else { return Err(nowhere()) };
-        device.barrier(stream)?;
-        let epoch = self.state.books.epochs.barrier();
-        self.buffer.statistics.begin(epoch);
+        device.barrier(asked_for, stream)?;
+        self.state.books.epochs.barrier();
         Ok(())
     }
 
@@ -132,7 +131,6 @@ impl Entered<'_> {
         progress: &mut Progress,
         stream: StreamPointer,
     ) -> Result<Arrival> {
-        self.check_landing(place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let shape = &ready.plan.shape;
@@ -189,7 +187,6 @@ impl Entered<'_> {
         let Some(sent) = progress.dispatch else { return Err(nowhere()) };
         let arrangement = self.arrange(target, &sent.shape)?;
         let place = Landing { target: *target, arrangement, area: self.free_area(&arrangement)? };
-        self.check_landing(&place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let outputs =
@@ -208,13 +205,6 @@ impl Entered<'_> {
         Ok(Arrival { outputs })
     }
 
-    fn check_landing(&self, place: &Landing) -> Result<()> {
-        match &self.state.device {
-            Some(device) => device.check_outputs(&place.target, &place.arrangement),
-            None => Err(nowhere()),
-        }
-    }
-
     fn output<'a>(&self, outputs: &'a DispatchTarget, place: &'a Landing) -> DispatchOutput<'a> {
         let keep_open = self.stays_open(&place.arrangement);
         DispatchOutput { outputs, arrangement: &place.arrangement, keep_open, area: place.area }
@@ -228,7 +218,6 @@ impl Entered<'_> {
     /// A dispatch is on its way.
     fn note_dispatch(&mut self, ready: &ReadyDispatch, progress: &mut Progress) -> Result<()> {
         let (op, shape): (_, DispatchShape) = (ready.op, ready.plan.shape);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         progress.dispatch = Some(Dispatched {
             epoch: op.epoch,
@@ -247,7 +236,6 @@ impl Entered<'_> {
             self.state.books.combine.windows.let_go(input.window);
         }
         self.state.books.dispatch.begin(ready.window, progress.number);
-        self.buffer.statistics.count_dispatch();
         Ok(())
     }
 
@@ -307,9 +295,7 @@ impl Entered<'_> {
         };
         device.combine(memory, &call)?;
         let (op, window) = (ready.op, ready.window);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
-        self.buffer.statistics.count_combine();
         self.state.books.combine.begin(window, progress.number);
         progress.input = None;
         // The kernel itself ends the reads of the dispatch.

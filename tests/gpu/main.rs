@@ -9,6 +9,7 @@ mod cases;
 mod cuda;
 mod graphs;
 mod memory;
+mod observe;
 mod processes;
 mod ranks;
 mod reports;
@@ -110,6 +111,10 @@ cases! {
     rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
     rank_split: ranks = 2, split = true;
     rank_split_caller: ranks = 3, split = true, mode = Mode::Caller;
+    rank_overflow: ranks = 3, max_recv_rows = 70, mode = Mode::Caller;
+    rank_overflow_split: ranks = 2, max_recv_rows = 33, split = true, mode = Mode::InPlace;
+    rank_little_room: ranks = 4, mode = Mode::Caller, out_rows = 50, rows = Rows::Fp8, scales = Scales::Fp32;
+    rank_little_room_split: ranks = 2, mode = Mode::Caller, out_rows = 20, max_recv_rows = 60, split = true;
     rank_input_in_place: ranks = 4, mode = Mode::InPlace;
     rank_int32_ids: ranks = 2, int64 = false;
     rank_ack: ranks = 4, sync = 1, mode = Mode::Caller;
@@ -140,6 +145,22 @@ cases! {
     expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
     expert_one_rank: ranks = 1, by_expert = true, align = 128;
     expert_overflow: ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    expert_link_overflow: ranks = 3, by_expert = true, align = 4, max_recv_rows = 60;
+    expert_link_overflow_4: ranks = 4, by_expert = true, experts = 30, topk = 6, tokens = 150, max_recv_rows = 200,
+        mode = Mode::Caller, rows = Rows::Fp8, scales = Scales::Fp32, align = 8;
+    expert_link_overflow_split: ranks = 2, by_expert = true, max_recv_rows = 40, split = true, mode = Mode::InPlace;
+    expert_little_room: ranks = 2, by_expert = true, align = 4, mode = Mode::Caller, out_rows = 70;
+    expert_little_room_split: ranks = 3, by_expert = true, mode = Mode::Caller, out_rows = 64, split = true;
+    expert_overflow_everywhere: ranks = 4, by_expert = true, mode = Mode::Caller, tokens = 90, max_recv_rows = 120,
+        max_expert_rows = 110, out_rows = 97, align = 4, bad_ids = true;
+    rank_skewed: ranks = 3, mode = Mode::Caller, skewed = true, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 2048,
+        topk = 5;
+    expert_skewed: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Fp8,
+        scales = Scales::Fp32, hidden = 2048, align = 16, split = true;
+    expert_skewed_cast: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Cast,
+        scales = Scales::Fp32, hidden = 2048, align = 16;
+    rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
+    expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
 }
@@ -187,6 +208,27 @@ fn three_processes_by_expert_share_a_gpu() {
 fn a_killed_process_is_named_within_the_deadline() {
     if processes::child_rank().is_some() || (!against_itself() && ready()) {
         processes::kill_one("a_killed_process_is_named_within_the_deadline");
+    }
+}
+
+#[test]
+fn waits_are_counted_for_whom_they_were() {
+    if !against_itself() && ready() {
+        observe::waits();
+    }
+}
+
+#[test]
+fn phases_lie_on_the_clock_of_the_host() {
+    if !against_itself() && ready() {
+        observe::traces();
+    }
+}
+
+#[test]
+fn events_without_room_are_counted() {
+    if !against_itself() && ready() {
+        observe::lost_events();
     }
 }
 

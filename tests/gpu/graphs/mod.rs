@@ -8,6 +8,7 @@ mod reset;
 use crate::cases::Case;
 use crate::cuda::{self, CaptureMode, Graph};
 use crate::memory::{Arena, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
@@ -101,8 +102,9 @@ fn play(
             scope.spawn(move || {
                 let arena = Arena::new(place);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
-                let outputs = script(&player);
-                for buffer in &player.buffers {
+                let mut outputs = script(&player);
+                for &buffer in &player.buffers {
+                    outputs.push(observe::counted(buffer, case.ranks)); // replays count too
                     ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
                 }
                 outputs
