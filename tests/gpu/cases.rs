@@ -281,7 +281,11 @@ impl Case {
             (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
             (true, rows) => rows as usize,
         };
-        if self.out_rows > 0 { rows.min(self.out_rows) } else { rows }
+        if self.out_rows > 0 {
+            rows.min(self.out_rows)
+        } else {
+            rows
+        }
     }
 
     pub fn layout(&self) -> u32 {

@@ -47,7 +47,14 @@ impl Arena {
             (device, stream)
         });
         let gate = device.as_ref().map(|(device, _)| Pinned::new(device, 8).unwrap());
-        Arena { device, chunk: Mutex::default(), gate, closed: AtomicU32::new(0), classic: None, taken: AtomicUsize::new(0) }
+        Arena {
+            device,
+            chunk: Mutex::default(),
+            gate,
+            closed: AtomicU32::new(0),
+            classic: None,
+            taken: AtomicUsize::new(0),
+        }
     }
 
     /// Whose arrays come from cuMemAlloc, at addresses that no granule begins with.

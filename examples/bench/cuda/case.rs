@@ -26,16 +26,28 @@ pub enum Rows {
 
 impl Rows {
     pub fn given_bytes(self) -> usize {
-        if self == Rows::Fp8 { HIDDEN } else { 2 * HIDDEN }
+        if self == Rows::Fp8 {
+            HIDDEN
+        } else {
+            2 * HIDDEN
+        }
     }
 
     /// As it crosses.
     pub fn sent_bytes(self) -> usize {
-        if self == Rows::Bf16 { 2 * HIDDEN } else { HIDDEN }
+        if self == Rows::Bf16 {
+            2 * HIDDEN
+        } else {
+            HIDDEN
+        }
     }
 
     pub fn scale_bytes(self) -> usize {
-        if self == Rows::Bf16 { 0 } else { SCALE_BYTES }
+        if self == Rows::Bf16 {
+            0
+        } else {
+            SCALE_BYTES
+        }
     }
 }
 
@@ -137,7 +149,8 @@ impl Case {
             Work::Combine => 2 * HIDDEN,
             _ => self.rows.sent_bytes() + self.rows.scale_bytes() + SIDE_BYTES,
         };
-        let row = if self.work == Work::Pair { row(Work::Dispatch) + row(Work::Combine) } else { row(self.work) };
+        let row =
+            if self.work == Work::Pair { row(Work::Dispatch) + row(Work::Combine) } else { row(self.work) };
         Bytes { off_rank: (rows * row) as u64, logical: (ids.len() * row) as u64 }
     }
 }
@@ -151,5 +164,9 @@ pub struct Bytes {
 fn owner(expert: usize, ranks: usize) -> usize {
     let (each, more) = (EXPERTS / ranks, EXPERTS % ranks);
     let large = more * (each + 1);
-    if expert < large { expert / (each + 1) } else { more + (expert - large) / each }
+    if expert < large {
+        expert / (each + 1)
+    } else {
+        more + (expert - large) / each
+    }
 }

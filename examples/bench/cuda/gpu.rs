@@ -29,7 +29,11 @@ pub fn count() -> usize {
     // SAFETY: only tries to load the library.
     let present = unsafe { is_culib_present() };
     let found = present && cuda!(cuInit(0)).is_ok() && cuda!(cuDeviceGetCount(&mut count)).is_ok();
-    if found { count as usize } else { 0 }
+    if found {
+        count as usize
+    } else {
+        0
+    }
 }
 
 /// A device with its primary context, current on the thread that opened it or entered it.

@@ -1,7 +1,7 @@
 //! A sequence of operations on one rank's stream, and how long it takes.
 
 use super::case::Case;
-use super::gpu::{Event, Graph, Gpu, Stream};
+use super::gpu::{Event, Gpu, Graph, Stream};
 use super::job::Job;
 use super::pool::Pool;
 use crate::common::{Comm, Outcome};
@@ -59,7 +59,15 @@ impl Place {
         let late = case.late_us > 0 && self.rank + 1 == self.ranks;
         let side = self.gpu.stream()?;
         let mut job = Job::new(case, &mut self.comm, &self.stream, side, &mut self.pool, &ids, late)?;
-        let mut run = Run { case, job: &mut job, stream: &self.stream, gpu: &self.gpu, flush: self.flush, slots: self.slots, effort };
+        let mut run = Run {
+            case,
+            job: &mut job,
+            stream: &self.stream,
+            gpu: &self.gpu,
+            flush: self.flush,
+            slots: self.slots,
+            effort,
+        };
         let us = run.per_operation()?;
         let single_us = run.single()?;
         job.look()?;
@@ -120,7 +128,12 @@ impl Run<'_, '_> {
     }
 
     /// Microseconds of `replays` sequences, each begun by all ranks together.
-    fn replay(&mut self, kind: Kind, replays: usize, each: &mut dyn FnMut(&Stream) -> Outcome<()>) -> Outcome<Vec<f64>> {
+    fn replay(
+        &mut self,
+        kind: Kind,
+        replays: usize,
+        each: &mut dyn FnMut(&Stream) -> Outcome<()>,
+    ) -> Outcome<Vec<f64>> {
         let stream = self.stream;
         let graph: Option<Graph> = match self.effort.graphs {
             true => Some(stream.capture(&mut || self.enqueue(kind))?),
@@ -163,7 +176,9 @@ impl Run<'_, '_> {
             run.replay(kind, replays, &mut |stream| {
                 let mut words = [0; 16 * OPERATIONS];
                 stream.read(slots, &mut words)?;
-                let word = |i: usize| words[8 * i..8 * i + 8].iter().rev().fold(0u64, |w, &byte| w << 8 | u64::from(byte));
+                let word = |i: usize| {
+                    words[8 * i..8 * i + 8].iter().rev().fold(0u64, |w, &byte| w << 8 | u64::from(byte))
+                };
                 us.extend((0..OPERATIONS).map(|i| word(2 * i + 1).saturating_sub(word(2 * i)) as f64 / 1e3));
                 Ok(())
             })?;
