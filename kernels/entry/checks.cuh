@@ -24,6 +24,7 @@ static_assert(CLAIMED == 8, "CLAIMED");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
+static_assert(GUARDED == 512, "GUARDED");
 static_assert(sizeof(BufferState) == 512, "BufferState");
 static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
 

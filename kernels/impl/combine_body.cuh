@@ -34,7 +34,7 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
     Guard guard;
-    if (!enter_combine(p, s, (p.flags & COPY_OUT) || p.carried, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     offer_rows<Row, BY_ROW>(p, s);
     if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) return;
     u32 block_warps = blockDim.x / WARP;
@@ -45,8 +45,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
     Guard guard;
-    bool writes = (p.flags & COPY_OUT) || p.carried;
-    if (!enter_combine(p, s, writes, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     offer_rows<Row, BY_ROW>(p, s);
     if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
     keep_combine(p, op);

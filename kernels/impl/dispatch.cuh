@@ -141,7 +141,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     if (by_expert) sum_experts(p, matrix, r, false);
     if (t.block == 0 && t.warp() == 0) {
         write_counts(p, op, matrix, by_expert);
-        tell_host(p);
+        if (all_present(p, r, by_expert)) tell_host(p);
     }
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
@@ -154,6 +154,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
         expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     else
         receive_side_by_rank(p, r.rows, t);
+    if (t.block == 0 && !all_present(p, r, by_expert)) recount_experts(p, r.rows, t);
 }
 
 } // namespace ep

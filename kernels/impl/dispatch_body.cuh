@@ -199,11 +199,12 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     Team all = whole_block();
     if (blockIdx.x == 0 && warp_id() == 0) {
         write_counts(p, op, matrix, BY_EXPERT);
-        tell_host(p);
+        if (all_present(p, r, BY_EXPERT)) tell_host(p);
     }
     fill_past_end(p, BY_EXPERT ? r.expert_rows : r.rows, BY_EXPERT ? 1 : p.num_topk, all);
     if constexpr (!BY_EXPERT) {
         receive_side_by_rank(p, r.rows, all);
+        if (blockIdx.x == 0 && !all_present(p, r, BY_EXPERT)) recount_experts(p, r.rows, all);
         if (p.flags & COPY_OUT) copy_out(p, s, dynamic, r.rows);
         return;
     }

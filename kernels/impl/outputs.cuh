@@ -119,6 +119,26 @@ __device__ inline void tell_host(const DispatchParams &p) {
     publish_counts_word(p);
 }
 
+// Whether the exchanged counts are those of the rows that are present; by expert they were clamped.
+__device__ __forceinline__ bool all_present(const DispatchParams &p, const Received &r, bool by_expert) {
+    return by_expert || r.true_rows <= p.max_recv_rows;
+}
+
+// By rank, when rows were dropped: counts the experts of those that are here, where they lie. The team of one block.
+__device__ inline void recount_experts(const DispatchParams &p, u64 rows, const Team &t) {
+    u32 *counts = at<u32>(p.out_expert_counts);
+    const i32 *ids = at<const i32>(own_base(p.comm) + p.side_ids);
+    for (u32 l = t.index; l < p.local_experts; l += t.threads) counts[l] = 0;
+    t.sync();
+    for (u64 i = t.index; i < rows * p.num_topk; i += t.threads)
+        if (ids[i] >= 0) ptx::add_relaxed_gpu(counts + ids[i], 1);
+    t.sync();
+    if (p.host_counts)
+        for (u32 l = t.index; l < p.local_experts; l += t.threads) at<i64>(p.host_counts)[3 + l] = ptx::load_relaxed_gpu(counts + l);
+    t.sync();
+    if (t.warp() == 0) tell_host(p);
+}
+
 // Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
 __device__ inline void fill_words(u64 out, u64 begin, u64 end, u32 value, const Team &t) {
     if (begin >= end) return;

@@ -40,6 +40,7 @@ enum Flags : u32 {
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)
+    GUARDED = 512,        // combine: all ranks have waited for its window when it was handed to its owners
 };
 
 // An epoch that no rank reaches: reads of a window go on.

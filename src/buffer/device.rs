@@ -300,6 +300,7 @@ impl Entered<'_> {
                 data: ready.data as u64,
                 in_window: ready.in_place && by_rank,
                 claimed: ready.in_place && progress.input.is_some_and(|input| input.claimed),
+                guarded: ready.guarded,
             }),
             receive: sums.map(|(target, stride)| CombineOutput { target, stride, weights }),
             stream,
@@ -310,9 +311,7 @@ impl Entered<'_> {
         self.take_epoch(op.epoch)?;
         self.buffer.statistics.count_combine();
         self.state.books.combine.begin(window, progress.number);
-        if ready.in_place {
-            progress.input = None;
-        }
+        progress.input = None;
         // The kernel itself ends the reads of the dispatch.
         self.end_open_reads(progress, op.epoch);
         let (epoch, fingerprint, shape) = (op.epoch, op.fingerprint, *shape);

@@ -121,6 +121,9 @@ pub enum Mode {
     InPlace,
 }
 
+/// How many tokens a rank has in a round, and their ids; what is not given is random.
+pub type Routing = fn(&Case, usize, usize) -> (usize, Vec<i64>);
+
 #[derive(Debug, Clone)]
 pub struct Case {
     pub ranks: usize,
@@ -140,11 +143,17 @@ pub struct Case {
     pub mapped: bool,
     pub bad_ids: bool,
     pub column_major: bool,
+    pub max_recv_rows: usize,
     pub max_expert_rows: i64,
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
     pub rounds: usize,
+    /// Inputs are written by the stream just before each dispatch, and ranks are late at random.
+    pub late: bool,
+    /// Arrays come from cuMemAlloc.
+    pub classic_memory: bool,
+    pub routing: Option<Routing>,
 }
 
 impl Default for Case {
@@ -167,11 +176,15 @@ impl Default for Case {
             mapped: false,
             bad_ids: false,
             column_major: false,
+            max_recv_rows: 0,
             max_expert_rows: 0,
             stages: 0,
             sms: 0,
             windows: 0,
             rounds: 9,
+            late: false,
+            classic_memory: false,
+            routing: None,
         }
     }
 }
@@ -188,6 +201,20 @@ pub struct Inputs {
 impl Case {
     pub fn inputs(&self, rank: usize, round: usize) -> Inputs {
         let mut rng = Rng::new((round * 1000 + rank + 1) as u64 * 7919 + self.hidden as u64);
+        let (tokens, ids) = match self.routing {
+            Some(given) => given(self, rank, round),
+            None => self.random_routing(&mut rng),
+        };
+        Inputs {
+            tokens,
+            x: self.rows.random(&mut rng, tokens * self.hidden),
+            scales: rng.bytes(tokens * self.given_scale_bytes()),
+            ids,
+            weights: rng.floats(tokens * self.topk),
+        }
+    }
+
+    fn random_routing(&self, rng: &mut Rng) -> (usize, Vec<i64>) {
         let tokens = match rng.below(8) {
             0 => 0,
             1 => self.tokens,
@@ -210,13 +237,7 @@ impl Case {
                 ids.push(id);
             }
         }
-        Inputs {
-            tokens,
-            x: self.rows.random(&mut rng, tokens * self.hidden),
-            scales: rng.bytes(tokens * self.given_scale_bytes()),
-            ids,
-            weights: rng.floats(tokens * self.topk),
-        }
+        (tokens, ids)
     }
 
     /// Scales that come with the rows; a cast makes them.
@@ -235,6 +256,22 @@ impl Case {
         }
     }
 
+    /// Rows that the library's own memory has room for.
+    pub fn slab_rows(&self) -> usize {
+        let all = if self.max_recv_rows > 0 { self.max_recv_rows } else { self.ranks * self.tokens };
+        let align = self.align as usize;
+        let owned = |rank: usize| match self.map() {
+            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
+            None => self.experts.div_ceil(self.ranks),
+        };
+        let most_local = (0..self.ranks).map(owned).max().unwrap();
+        match (self.by_expert, self.max_expert_rows) {
+            (false, _) => all,
+            (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
+            (true, rows) => rows as usize,
+        }
+    }
+
     pub fn layout(&self) -> u32 {
         u32::from(self.by_expert)
     }
@@ -248,6 +285,7 @@ impl Case {
         config.layout = self.layout();
         config.sync = self.sync;
         config.max_tokens = self.tokens as i64;
+        config.max_recv_rows = self.max_recv_rows as i64;
         config.max_expert_rows = self.max_expert_rows;
         config.max_row_bytes = (self.hidden * self.rows.sent_bytes()) as i64;
         config.max_scale_bytes = self.scales.row_bytes(self.hidden) as i64;

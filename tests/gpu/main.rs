@@ -6,12 +6,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
+mod cuda;
 mod graphs;
 mod memory;
 mod processes;
 mod ranks;
+mod reports;
 mod rng;
 mod run;
+mod stamped;
+mod stress;
 
 use cases::Case;
 use deepep::capi::*;
@@ -223,6 +227,8 @@ graphs! {
     graph_expert_3_operations: replays(1, true, 12) ranks = 3, by_expert = true, experts = 21, mode = Mode::InPlace;
     graph_expert_20_operations: replays(10, false, 5) ranks = 2, by_expert = true, topk = 6, tokens = 120;
     graph_expert_caller_split: replays(3, true, 6) ranks = 2, by_expert = true, split = true, mode = Mode::Caller;
+    graph_rank_overflow: overflowing(12) ranks = 3, max_recv_rows = 50;
+    graph_expert_overflow: overflowing(12) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     graph_mixed_rank: mixed(30) ranks = 4, mode = Mode::InPlace;
     graph_mixed_rank_windows_2: mixed(30) ranks = 2, mode = Mode::InPlace, windows = 2;
     graph_mixed_rank_ack: mixed(20) ranks = 3, sync = 1, mode = Mode::InPlace, split = true;

@@ -8,7 +8,7 @@ use crate::driver::{capture_of, Device, Launch, Mark, Memory, Pinned, Stream, St
 use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
-use crate::plan::device::{self, HandleArrays, Region};
+use crate::plan::device::{self, HandleArrays, Region, Tuning};
 use crate::plan::layout::Areas;
 use crate::plan::report::Report;
 use crate::plan::request::Address;
@@ -55,6 +55,7 @@ pub fn region_bytes(site: &Site, config: &Config) -> Result<u64> {
 
 fn region(site: &Site, config: &Config) -> Result<Region> {
     device::check(config)?;
+    Tuning::blocks(config, 0, site.blocks)?;
     Region::of(config, site.place.device.sms.into(), STATE_BYTES)
 }
 

@@ -53,6 +53,7 @@ numbers_of_kernels! {
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
+    GUARDED: u32 = 512;
 }
 
 /// Bytes of the buffer's state in device memory, which only kernels read.

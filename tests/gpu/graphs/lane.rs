@@ -1,8 +1,8 @@
 //! One dispatch and combine with everything that a graph freezes: a handle, and memory for inputs and outputs. The experts
 //! are a copy of the received rows.
 
-use super::driver;
 use crate::cases::{Case, Mode};
+use crate::cuda;
 use crate::memory::{Arena, Array};
 use crate::ranks::{ok, Buffer};
 use deepep::capi::*;
@@ -37,13 +37,7 @@ impl<'a> Lane<'a> {
         let mut handle = std::ptr::null_mut();
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let local_experts = ranks_own(buffer);
-        let all = case.ranks * case.tokens;
-        let (most, align) = (case.experts.div_ceil(case.ranks), case.align as usize);
-        let slab_rows = match (case.by_expert, case.max_expert_rows) {
-            (false, _) => all,
-            (true, 0) => (all * most.min(case.topk) + most * (align - 1)) / align * align,
-            (true, rows) => rows as usize,
-        };
+        let slab_rows = case.slab_rows();
         let row = case.hidden * case.rows.given_bytes();
         let k = if case.by_expert { 1 } else { case.topk };
         let landing = [
@@ -227,7 +221,7 @@ impl<'a> Lane<'a> {
         if stream.is_null() {
             return unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
         }
-        driver::copy(to, from, bytes, stream);
+        cuda::copy(to, from, bytes, stream);
     }
 
     /// Whether a run has left the sums alone and no rows.

@@ -1,18 +1,17 @@
 //! CUDA graphs: what a graph's replays give, with other inputs each time, is what the host backend gives for the same calls.
 
-mod driver;
 mod lane;
 mod lost;
 mod refused;
 mod reset;
 
 use crate::cases::Case;
+use crate::cuda::{self, CaptureMode, Graph};
 use crate::memory::{Arena, Where};
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
 use deepep::capi::*;
-use driver::{CaptureMode, Graph};
 use lane::Lane;
 use std::ffi::c_void;
 use std::sync::Barrier;
@@ -52,7 +51,7 @@ impl<'a> Player<'a> {
         let stream = self.stream();
         match stream.is_null() {
             true => Record::Calls(Box::new(move || work(stream))),
-            false => Record::Graph(driver::capture(stream, mode, || work(stream))),
+            false => Record::Graph(cuda::capture(stream, mode, || work(stream))),
         }
     }
 
@@ -210,6 +209,23 @@ pub fn claims(case: Case) {
     });
 }
 
+/// Replays in which more rows may come than fit: that is reported each time, and taken.
+pub fn overflowing(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream));
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            player.play(&graph);
+            outputs.extend(lane.look(&format!("{time}")));
+            let status = player.status() as u32;
+            outputs.push((format!("{time} report"), status.to_le_bytes().to_vec()));
+        }
+        outputs
+    });
+}
+
 /// Two graphs in any order, mixed with eager calls on the same buffer.
 pub fn mixed(case: Case, steps: usize) {
     same(&case, 1, &|player| {
@@ -283,7 +299,7 @@ pub fn forked(case: Case, times: usize) {
         let beside = Arena::new(if player.stream().is_null() { Where::Host } else { Where::Device });
         let join = |first: Stream, second: Stream| {
             if !first.is_null() {
-                driver::join(first, second);
+                cuda::join(first, second);
             }
         };
         let graph = player.record(CaptureMode::Relaxed, |stream| {
