@@ -1,14 +1,20 @@
 // The life of one operation on the device: what every block reads at its start, and what the last block writes back.
 #pragma once
-#include "../layout/address.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/special.cuh"
+#include "trace.cuh"
 
 namespace ep {
+
+// What a handle holds, each as 1 + its number, or 0.
+struct Held {
+    u64 open;                // a dispatch window that is read in place
+    u64 area;                // a local area that is
+    u64 claim;               // a combine window that is written before the combine
+};
 
 // One per block, in shared memory.
 struct OperationState {
     BufferWords words;       // as they were when the operation began
+    Held held;               // by its handle, then
     u64 epoch;
     u64 waited_since;        // of the wait that failed
     u64 expected;
@@ -24,13 +30,15 @@ struct OperationState {
 __device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
 __device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
 
-// Reads the buffer's words and claims the buffer for this launch. All threads call it; afterwards op.status says
-// whether the operation may go on. op.epoch is the next epoch, right for operations that send.
-__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
+// Reads the buffer's words and those of the handle, if there is one, and claims the buffer for this launch. All threads call
+// it; afterwards op.status says whether the operation may go on. op.epoch is the next epoch, right for operations that send.
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const HandleRecord *record) {
     constexpr u32 words = sizeof(BufferWords) / 8;
     BufferState *state = buffer_state(c);
+    if (blockIdx.x == 0 && threadIdx.x == 0) stamp_begin(c);
     for (u32 i = threadIdx.x; i < words; i += blockDim.x)
         reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
+    if (threadIdx.x == WARP) op.held = record ? Held{record->open, record->area, record->claim} : Held{};
     if (threadIdx.x == blockDim.x - 1) {
         u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
         op.flag = owner != 0 && owner != c.launch;
@@ -68,15 +76,21 @@ struct Outcome {
     u32 signals[PHASES];
     u32 kind, window;
     u64 ends;
-    HandleRecord *reader;    // a handle whose rows in place are no longer read when this operation sends, or null
+    HandleRecord *reader;    // the handle, if its rows in place are no longer read when this operation sends, or null
+    HandleRecord *claimer;   // the handle, if it gives its claim back, or null
     bool abandoned;          // an operation that was sent will not be received
     bool acknowledged;       // a READ signal for these windows went out
 };
+
+// `held`: 1 + a number.
+__device__ __forceinline__ u64 bit_of(u64 held) { return 1ull << (held - 1); }
 
 // One thread of the last block. The buffer is free for the next launch afterwards.
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
     BufferState *state = buffer_state(c);
     BufferWords *w = &state->words;
+    if (o.sent || o.received) trace_operation(c, op.epoch);
+    if (o.signals[ENTER] && c.fingerprint >> 12 != OP_BARRIER) counters(c)->entry_barriers++;
     if (o.sent) w->epoch = op.epoch;
     w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
@@ -88,11 +102,19 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
         w->ends[o.kind][o.window] = o.ends;
         if (o.acknowledged) w->acks[o.kind][o.window] = ack;
     }
-    if (o.reader && o.reader->open) {
-        u64 open = o.reader->open - 1;
+    if (o.reader && op.held.open) {
+        u64 open = op.held.open - 1;
         w->ends[DISPATCH_WINDOW][open] = op.words.epoch + 1;
         if (o.acknowledged) w->acks[DISPATCH_WINDOW][open] = ack;
         o.reader->open = 0;
+    }
+    if (o.reader && op.held.area) {
+        w->areas = op.words.areas & ~bit_of(op.held.area);
+        o.reader->area = 0;
+    }
+    if (o.claimer && op.held.claim) {
+        w->claimed = op.words.claimed & ~bit_of(op.held.claim);
+        o.claimer->claim = 0;
     }
     __threadfence();
     state->owner = 0;

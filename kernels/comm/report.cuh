@@ -69,11 +69,11 @@ __device__ inline void fail(const CommParams &c, OperationState &op, u64 number)
             if (first < 0 && bits) first = (i32)(i * 64) + __ffsll((i64)bits) - 1;
             if (lane_id() == 0) report->missing[i] = bits;
             for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
-                if (peer != c.rank) ptx::store_relaxed_sys(verdict_mask(c, peer, c.rank) + i, bits);
+                if (peer != c.rank && is_alive(c, peer)) ptx::store_relaxed_sys(verdict_mask(c, peer, c.rank) + i, bits);
         }
         __syncwarp();
         for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
-            if (peer != c.rank) ptx::store_release_sys(verdict_word(c, peer, c.rank), op.epoch << 16 | op.status);
+            if (peer != c.rank && is_alive(c, peer)) ptx::store_release_sys(verdict_word(c, peer, c.rank), op.epoch << 16 | op.status);
         if (lane_id() == 0) {
             report->num_missing = (i32)count;
             report->first_missing = first;

@@ -143,11 +143,16 @@ pub struct Case {
     pub mapped: bool,
     pub bad_ids: bool,
     pub column_major: bool,
-    pub max_recv_rows: usize,
+    pub max_recv_rows: i64,
     pub max_expert_rows: i64,
+    /// Rows for which the caller's outputs have room; 0 for all that may come.
+    pub out_rows: usize,
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
+    pub trace: bool,
+    /// The caller's side outputs lie as their elements allow, not at multiples of 16.
+    pub skewed: bool,
     pub rounds: usize,
     /// Inputs are written by the stream just before each dispatch, and ranks are late at random.
     pub late: bool,
@@ -178,9 +183,12 @@ impl Default for Case {
             column_major: false,
             max_recv_rows: 0,
             max_expert_rows: 0,
+            out_rows: 0,
             stages: 0,
             sms: 0,
             windows: 0,
+            trace: false,
+            skewed: false,
             rounds: 9,
             late: false,
             classic_memory: false,
@@ -256,19 +264,27 @@ impl Case {
         }
     }
 
-    /// Rows that the library's own memory has room for.
+    /// Rows that the outputs have room for.
     pub fn slab_rows(&self) -> usize {
-        let all = if self.max_recv_rows > 0 { self.max_recv_rows } else { self.ranks * self.tokens };
+        let all = match self.max_recv_rows {
+            0 => self.ranks * self.tokens,
+            rows => rows as usize,
+        };
         let align = self.align as usize;
         let owned = |rank: usize| match self.map() {
             Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
             None => self.experts.div_ceil(self.ranks),
         };
         let most_local = (0..self.ranks).map(owned).max().unwrap();
-        match (self.by_expert, self.max_expert_rows) {
+        let rows = match (self.by_expert, self.max_expert_rows) {
             (false, _) => all,
             (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
             (true, rows) => rows as usize,
+        };
+        if self.out_rows > 0 {
+            rows.min(self.out_rows)
+        } else {
+            rows
         }
     }
 
@@ -285,7 +301,7 @@ impl Case {
         config.layout = self.layout();
         config.sync = self.sync;
         config.max_tokens = self.tokens as i64;
-        config.max_recv_rows = self.max_recv_rows as i64;
+        config.max_recv_rows = self.max_recv_rows;
         config.max_expert_rows = self.max_expert_rows;
         config.max_row_bytes = (self.hidden * self.rows.sent_bytes()) as i64;
         config.max_scale_bytes = self.scales.row_bytes(self.hidden) as i64;
@@ -295,6 +311,7 @@ impl Case {
         config.expert_alignment = if self.by_expert { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
+        config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };
         // Under a sanitizer everything takes longer.
         let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
         config.timeout_ms = 4000 * factor;

@@ -2,6 +2,7 @@
 
 use crate::cases::{Case, Mode};
 use crate::memory::{Arena, Array, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use deepep::capi::*;
@@ -77,6 +78,13 @@ impl<'a> Rank<'a> {
         self.arena.wait();
         let report = report(self.buffer);
         assert_eq!(report.status, deep_ep_status_t::DEEP_EP_SUCCESS, "after the last round");
+        self.outputs.push(observe::counted(self.buffer, self.case.ranks));
+        if self.case.trace {
+            let dispatched = ["dispatch counts", "dispatch rows", "dispatch data", "dispatch receive"];
+            let combined = ["combine rows", "combine data", "combine sums"];
+            let most = dispatched.iter().chain(&combined).map(|&name| (name, 4)).collect::<Vec<_>>();
+            observe::phases(self.case, &most, self.buffer);
+        }
         ok(unsafe { deep_ep_buffer_destroy(self.buffer.0) });
         self.outputs
     }
@@ -205,25 +213,26 @@ impl<'a> Rank<'a> {
         if case.mode == Mode::Caller {
             let k = if case.by_expert { 1 } else { case.topk };
             let row_bytes = case.hidden * case.rows.sent_bytes();
-            let mut take = |name, bytes| {
-                let array = self.arena.array(bytes);
-                let address = array.pointer::<std::ffi::c_void>();
+            let mut take = |name, bytes, element: usize| {
+                let skew = if case.skewed { element } else { 0 };
+                let array = self.arena.array(bytes + skew);
+                let address = (array.address() + skew) as *mut std::ffi::c_void;
                 arrays.push((name, array));
                 address
             };
-            out.x.data = take("x", rows * row_bytes);
+            out.x.data = take("x", rows * row_bytes, 0);
             out.x.rows = rows as i64;
             if columns > 0 {
-                out.scales.data = take("scales", columns * 4 * rows.next_multiple_of(4));
+                out.scales.data = take("scales", columns * 4 * rows.next_multiple_of(4), 4);
             }
-            out.topk_idx = take("ids", rows * k * 4).cast();
-            out.topk_weights = take("weights", rows * k * 4).cast();
-            out.row_source = take("source", rows * 8).cast();
-            out.rank_counts = take("rank counts", case.ranks * 4).cast();
-            out.expert_counts = take("expert counts", self.local_experts * 4).cast();
-            out.true_rows = take("true rows", 16).cast();
+            out.topk_idx = take("ids", rows * k * 4, 4).cast();
+            out.topk_weights = take("weights", rows * k * 4, 12).cast();
+            out.row_source = take("source", rows * 8, 8).cast();
+            out.rank_counts = take("rank counts", case.ranks * 4, 4).cast();
+            out.expert_counts = take("expert counts", self.local_experts * 4, 4).cast();
+            out.true_rows = take("true rows", 16, 8).cast();
             if case.by_expert {
-                out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8).cast();
+                out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8, 8).cast();
             }
         }
         Received { out, arrays }

@@ -103,8 +103,7 @@ impl<'a> Lane<'a> {
     pub fn dispatch_whole(&self, stream: *mut c_void) -> deep_ep_status_t {
         let (request, mut out) = (self.request(), self.out());
         let status = unsafe { deep_ep_handle_dispatch(self.handle, &request, &mut out, stream) };
-        self.received.set(out.x.data as usize);
-        status
+        self.note(status, &out)
     }
 
     pub fn dispatch_send(&self, stream: *mut c_void) {
@@ -115,7 +114,13 @@ impl<'a> Lane<'a> {
     pub fn dispatch_recv(&self, stream: *mut c_void) -> deep_ep_status_t {
         let mut out = self.out();
         let status = unsafe { deep_ep_handle_dispatch_recv(self.handle, &mut out, stream) };
-        self.received.set(out.x.data as usize);
+        self.note(status, &out)
+    }
+
+    fn note(&self, status: deep_ep_status_t, out: &deep_ep_dispatch_out_t) -> deep_ep_status_t {
+        if status == deep_ep_status_t::DEEP_EP_SUCCESS {
+            self.received.set(out.x.data as usize);
+        }
         status
     }
 
@@ -188,6 +193,12 @@ impl<'a> Lane<'a> {
         unsafe { deep_ep_handle_combine_recv(self.handle, &output, stream) }
     }
 
+    pub fn claim(&self, stream: *mut c_void) {
+        let mut rows = unsafe { std::mem::zeroed::<deep_ep_combine_in_t>() }.x;
+        rows.dtype = self.case.combine.given();
+        ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut rows, stream) });
+    }
+
     pub fn pair(&self, stream: *mut c_void) {
         self.dispatch(stream);
         self.combine(stream);
@@ -200,14 +211,40 @@ impl<'a> Lane<'a> {
         cuda::copy(to, from, bytes, stream);
     }
 
-    /// Everything that the last run has written.
+    /// Whether a run has left the sums alone and no rows.
+    pub fn is_untouched(&self) -> bool {
+        let true_rows = self.arena.read(&self.landing[6]);
+        self.arena.read(&self.sums).iter().all(|&byte| byte == crate::memory::POISON) && true_rows == [0; 16]
+    }
+
+    /// The counts that the host is told, or its refusal.
+    pub fn counts(&self) -> Result<Vec<i64>, deep_ep_status_t> {
+        let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
+        let status = unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) };
+        counts.push(rows);
+        match status {
+            deep_ep_status_t::DEEP_EP_SUCCESS => Ok(counts),
+            refused => Err(refused),
+        }
+    }
+
+    /// An id that is none, in a row that is there.
+    pub fn spoil(&self) {
+        self.arena.write_at(self.tokens.address(), &1i32.to_le_bytes());
+        self.arena.write_at(self.ids.address(), &(self.case.experts as i64 + 5).to_le_bytes());
+    }
+
+    /// Everything that the last run has written, and the counts.
     pub fn look(&self, name: &str) -> Vec<(String, Vec<u8>)> {
+        let counts = self.counts().unwrap();
+        let counts = (format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect());
+        [vec![counts], self.written(name)].concat()
+    }
+
+    pub fn written(&self, name: &str) -> Vec<(String, Vec<u8>)> {
         let parts =
             ["rows", "ids", "weights", "source", "rank counts", "expert counts", "true rows", "offsets"];
-        let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
-        ok(unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) });
-        counts.push(rows);
-        let mut all = vec![(format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect())];
+        let mut all = Vec::new();
         for (part, array) in parts.iter().zip(&self.landing) {
             all.push((format!("{name} {part}"), self.arena.read(array)));
         }
