@@ -3,8 +3,6 @@
 #include "grid.h"
 #include "random.h"
 #include <cstdio>
-#include <cstring>
-#include <sys/mman.h>
 
 namespace emulator {
 
@@ -13,9 +11,6 @@ Thread *current;
 uint64_t progress;
 
 namespace {
-
-constexpr int GARBAGE = 0xcd;
-constexpr size_t PAGE = 4096;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -40,16 +35,6 @@ void run_thread() {
 }
 
 } // namespace
-
-GuardedMemory::GuardedMemory(size_t bytes) : mapped_bytes(round_up(bytes, PAGE)) {
-    void *memory = mmap(nullptr, mapped_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) violation("no memory for a block");
-    mapped = static_cast<char *>(memory);
-    mprotect(end(), PAGE, PROT_NONE);
-    memset(mapped, GARBAGE, mapped_bytes);
-}
-
-GuardedMemory::~GuardedMemory() { munmap(mapped, mapped_bytes + PAGE); }
 
 Thread::Thread(Block &block, unsigned index) : fiber(run_thread), block(block), index(index) {}
 

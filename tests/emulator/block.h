@@ -3,6 +3,7 @@
 #include "bulk.h"
 #include "device.h"
 #include "fiber.h"
+#include "guarded.h"
 #include <memory>
 #include <vector>
 
@@ -39,21 +40,6 @@ struct Barrier {
     unsigned arrived = 0, threads = 0;
     bool votes = false; // whether this is a barrier with a vote
     bool vote = false, result = false;
-};
-
-// Memory that ends where a page begins that is not there.
-class GuardedMemory {
-public:
-    explicit GuardedMemory(size_t bytes);
-    ~GuardedMemory();
-    GuardedMemory(const GuardedMemory &) = delete;
-    GuardedMemory &operator=(const GuardedMemory &) = delete;
-
-    char *end() const { return mapped + mapped_bytes; }
-
-private:
-    char *mapped;
-    size_t mapped_bytes;
 };
 
 struct Block {

@@ -8,12 +8,13 @@
 
 namespace emulator {
 
-std::mutex device_lock;
+// The device's thread runs until the program has ended, so what it uses is never destroyed.
+std::mutex &device_lock = *new std::mutex;
 
 namespace {
 
-std::vector<std::unique_ptr<Stream>> streams;
-std::condition_variable enqueued, changed;
+std::vector<std::unique_ptr<Stream>> &streams = *new std::vector<std::unique_ptr<Stream>>;
+std::condition_variable &enqueued = *new std::condition_variable, &changed = *new std::condition_variable;
 
 // Kernels are some ten times slower here, and so is their clock, so that they meet their deadlines.
 uint64_t slowness() {

@@ -29,7 +29,7 @@ struct Stream {
 };
 
 // Guards all streams, events and graphs.
-extern std::mutex device_lock;
+extern std::mutex &device_lock;
 
 using Lock = std::unique_lock<std::mutex>;
 
