@@ -5,14 +5,23 @@
 
 namespace emulator {
 
+namespace {
+
+const void *addressed(const void *p) { return p; }
+
+} // namespace
+
 void BulkCopies::add(BulkCopy copy) {
-    bool aligned = (uintptr_t(copy.to) | uintptr_t(copy.from) | copy.bytes) % 16 == 0;
-    if (!aligned || copy.bytes == 0) violation("a bulk copy of %u bytes from %p to %p", copy.bytes, static_cast<const void *>(copy.from), static_cast<void *>(copy.to));
+    bool is_aligned = (uintptr_t(copy.to) | uintptr_t(copy.from) | copy.bytes) % 16 == 0;
+    const char *shared = copy.barrier ? copy.to : copy.from;
+    const char *wrong = !is_aligned || copy.bytes == 0 ? "is not aligned" : !copy.owner->block.has_shared(shared, copy.bytes) ? "is not of shared memory" : nullptr;
+    if (wrong) violation("a bulk copy of %u bytes from %p to %p %s", copy.bytes, addressed(copy.from), addressed(copy.to), wrong);
     copies.push_back(std::move(copy));
 }
 
 void BulkCopies::step() {
     for (size_t i = 0; i < copies.size();) {
+        current = copies[i].owner; // in whose name a bad address is reported
         if (random_below(3) || !advance(copies[i])) {
             i++;
             continue;
@@ -20,6 +29,7 @@ void BulkCopies::step() {
         std::swap(copies[i], copies.back());
         copies.pop_back();
     }
+    current = nullptr;
 }
 
 void BulkCopies::check_end() const {
@@ -36,7 +46,7 @@ namespace {
 constexpr uint64_t PARITY = 1ull << 63, ARRIVED = 1ull << 62, INITIALISED = 0x2d5aull << 40, BYTES = 0xffffffff;
 
 void check_mbarrier(const uint64_t *barrier) {
-    if (uintptr_t(barrier) % 8 || (*barrier & ~(PARITY | ARRIVED | BYTES)) != INITIALISED) violation("an mbarrier that is not initialised, at %p", static_cast<const void *>(barrier));
+    if (uintptr_t(barrier) % 8 || (*barrier & ~(PARITY | ARRIVED | BYTES)) != INITIALISED) violation("an mbarrier that is not initialised, at %p", addressed(barrier));
 }
 
 void expect_more(uint64_t *barrier, int bytes) {

@@ -16,6 +16,10 @@
 #define blockDim emulator::block_size
 #define gridDim emulator::grid_size
 
+// The name of this image.
+extern "C" __attribute__((visibility("default"))) const char emulated_image[];
+const char emulated_image[] = EMULATED_IMAGE;
+
 // Takes the place of a kernel's head, see nvcc. The image's symbol of this name says how to run it.
 #define EMULATED_KERNEL(threads, name, Parameters)                                                                             \
     static void name##_body(const Parameters &p);                                                                              \

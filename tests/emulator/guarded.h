@@ -13,6 +13,10 @@ public:
     GuardedMemory &operator=(const GuardedMemory &) = delete;
 
     char *end() const { return start + bytes; }
+    bool contains(const void *memory, size_t size) const {
+        const char *first = static_cast<const char *>(memory);
+        return first >= start && first + size <= end();
+    }
 
 private:
     char *start;

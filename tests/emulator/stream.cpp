@@ -16,12 +16,6 @@ namespace {
 std::vector<std::unique_ptr<Stream>> &streams = *new std::vector<std::unique_ptr<Stream>>;
 std::condition_variable &enqueued = *new std::condition_variable, &changed = *new std::condition_variable;
 
-// Kernels are some ten times slower here, and so is their clock, so that they meet their deadlines.
-uint64_t slowness() {
-    static const uint64_t value = setting("EMULATOR_SLOWNESS", 8);
-    return value;
-}
-
 // Starts and ends what can be; true when a kernel runs.
 bool advance(Stream &stream) {
     for (;;) {
@@ -84,7 +78,7 @@ void drop_idle() {
 uint64_t nanoseconds() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t(now.tv_sec) * 1000000000 + uint64_t(now.tv_nsec)) / slowness();
+    return uint64_t(now.tv_sec) * 1000000000 + uint64_t(now.tv_nsec);
 }
 
 Stream *new_stream() {

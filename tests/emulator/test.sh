@@ -18,7 +18,7 @@ selection) tests=$(grep -vxE "$slow" <<<"$all") ;;
 *) tests=$(grep -F -- "$which" <<<"$all") || { echo "no GPU test is called $which" >&2; exit 2; } ;;
 esac
 
-export LD_LIBRARY_PATH=$(dirname "$library") DEEPEP_GPU_TESTS_REQUIRED=1 program logs
+export LD_LIBRARY_PATH=$(dirname "$library") DEEPEP_GPU_TESTS_REQUIRED=1 DEEPEP_GPU_TESTS_PATIENCE=20 program logs
 run_one() {
     local begin=$EPOCHREALTIME
     timeout "${EMULATOR_TIMEOUT:-300}" "$program" --test-threads=1 --exact "$1" >"$logs/$1" 2>&1 && rm "$logs/$1"

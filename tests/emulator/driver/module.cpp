@@ -3,6 +3,7 @@
 #include "driver.h"
 #include "../graph.h"
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <elf.h>
@@ -29,6 +30,21 @@ void show_symbols() {
     dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
 }
 
+void *load(const std::string &path) {
+    void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!object) fprintf(stderr, "emulator: %s\n", dlerror());
+    return object;
+}
+
+// EMULATOR_IMAGES is a folder of images that take the place of those of their names; see mutations.sh.
+void *replaced(void *object) {
+    const char *folder = getenv("EMULATOR_IMAGES");
+    const void *name = dlsym(object, "emulated_image");
+    if (!folder || !name) return object;
+    std::string path = std::string(folder) + "/" + static_cast<const char *>(name);
+    return access(path.c_str(), R_OK) == 0 ? load(path) : object;
+}
+
 } // namespace
 
 DRIVER_API cuModuleLoadData(Handle *module, const void *image) {
@@ -40,9 +56,9 @@ DRIVER_API cuModuleLoadData(Handle *module, const void *image) {
     size_t bytes = bytes_of(head);
     if (file < 0 || write(file, image, bytes) != ssize_t(bytes)) return OUT_OF_MEMORY;
     show_symbols();
-    *module = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!*module) fprintf(stderr, "emulator: %s\n", dlerror());
-    return *module ? SUCCESS : INVALID_IMAGE; // the file stays open: its path is what dlopen knows it by
+    void *object = load("/proc/self/fd/" + std::to_string(file)); // which stays open: dlopen knows objects by their path
+    *module = object ? replaced(object) : nullptr;
+    return *module ? SUCCESS : INVALID_IMAGE;
 }
 
 DRIVER_API cuModuleGetFunction(Handle *function, Handle module, const char *name) {
