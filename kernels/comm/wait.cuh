@@ -118,10 +118,11 @@ __device__ inline bool look_around(const CommParams &c, OperationState &op, bool
     return false;
 }
 
-// One thread waits for a progress word of `peer`. A failure is noted in op; the block takes it up at its next barrier.
-__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns) {
+// One thread waits until a word of `peer` counts to `wanted`. A failure is noted in op; the block takes it up at its next
+// barrier.
+__device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns) {
     u64 value;
-    WaitResult r = wait_word(c, op, word, op.epoch, peer, pause_ns, [](u64 v) { return v; }, value);
+    WaitResult r = wait_word(c, op, word, wanted, peer, pause_ns, [](u64 v) { return v; }, value);
     if (r.status == SUCCESS) return true;
     op.failed_rank = r.status == ABORTED ? (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1 : peer;
     op.failed_phase = phase;
@@ -130,6 +131,11 @@ __device__ __forceinline__ bool wait_progress(const CommParams &c, OperationStat
     op.adopted = r.adopted;
     op.status = r.status;
     return false;
+}
+
+// The same for a progress word, which holds the epoch whose part has come.
+__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns) {
+    return wait_counter(c, op, word, op.epoch, peer, phase, pause_ns);
 }
 
 // All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set.

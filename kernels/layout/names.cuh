@@ -34,6 +34,7 @@ enum ScaleType : u32 { SCALE_NONE = 0, SCALE_FP32 = 1, SCALE_FP32_POW2 = 2, SCAL
 enum Flags : u32 {
     CACHED = 1,           // dispatch: the handle's routing is reused
     COPY_OUT = 2,         // dispatch by rank: rows go to caller memory; combine: rows come from caller memory
+    COPY_SCALES = 128,    // slotted dispatch by rank: scales go to caller memory
     KEEP_OPEN = 4,        // dispatch: the window's reads go on after the receive
     ENDS_READS = 8,       // combine: the handle's dispatch window is still read until this operation begins
     EXACT = 16,           // combine by expert: every expert row crosses

@@ -19,6 +19,7 @@ struct CommParams {
     u64 signals;             // offset of words[phase][source][turn], one per 64 bytes
     u64 verdicts;            // offset of verdict words [source], one per 64 bytes
     u64 verdict_masks;       // offset of missing masks [source][(ranks + 63) / 64]
+    u64 arrivals;            // offset of arrival counters [source], one per 64 bytes (slotted)
     u64 launch;              // unique per enqueued or captured call, not 0
     u32 rank, ranks;
     u32 turns;               // 2 + 2D

@@ -236,7 +236,7 @@ impl Entered<'_> {
         self.enqueue_ends(stream)?;
         let (shape, request) = (&ready.plan.shape, &ready.plan.request);
         let tokens = progress.dispatch.map_or(0, |dispatch| dispatch.tokens);
-        let by_rank = !self.buffer.config.layout.by_expert();
+        let pulls = self.state.host.pulls_from_caller();
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let weights = match request.topk_weights as u64 {
             _ if shape.exact && request.weights_of_dispatch => device.dispatch_weights(memory),
@@ -252,7 +252,7 @@ impl Entered<'_> {
             send: Some(CombineInput {
                 plan: &ready.plan,
                 data: ready.data as u64,
-                in_window: ready.in_place && by_rank,
+                in_window: ready.in_place && pulls,
                 ends_reads: progress.open_window,
             }),
             receive: sums.map(|(target, stride)| CombineOutput { target, stride, weights }),
@@ -345,9 +345,7 @@ impl Entered<'_> {
         };
         let mut backoff = Backoff::new(deadline_after(timeout));
         loop {
-            if let Some((rows, experts)) =
-                memory.counts(config.layout.by_expert(), config.experts.of_rank(me).len())
-            {
+            if let Some((rows, experts)) = device.counts(memory, config.experts.of_rank(me).len())? {
                 self.buffer.look_at_device();
                 self.buffer.failures.check()?;
                 return Ok(Counts { experts, rows });

@@ -4,7 +4,7 @@ use super::handle::HandleMemory;
 use super::memory::Cuda;
 use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::device::{combine_slice_shift, Tuning, COMBINE_THREADS};
 use crate::plan::dtype::Dtype;
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
@@ -43,6 +43,12 @@ pub struct CombineCall<'a> {
 
 impl Cuda {
     pub fn check_combine(&self, plan: &CombinePlan) -> Result<()> {
+        if !self.config.layout.packed() {
+            return Err(Error::unsupported(format_args!(
+                "a combine with layout {} on the CUDA backend",
+                self.config.layout.name()
+            )));
+        }
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks).map(drop)
     }
 

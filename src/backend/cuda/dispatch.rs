@@ -38,6 +38,9 @@ impl Cuda {
                 "a cast of FP16 or FP32 rows on the CUDA backend; BF16 rows are cast",
             ));
         }
+        if !self.config.layout.packed() {
+            return self.check_slotted_dispatch(plan);
+        }
         self.tuning(&plan.shape)?;
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks)?;
         Ok(())
@@ -45,10 +48,10 @@ impl Cuda {
 
     /// Refuses outputs that these kernels cannot fill.
     pub fn check_outputs(&self, target: &DispatchTarget, arrangement: &Arrangement) -> Result<()> {
-        let by_expert = self.config.layout == Layout::PackedByExpert;
-        let (name, rows) = match by_expert {
-            true => ("max_expert_rows", self.config.max_expert_rows),
-            false => ("max_recv_rows", self.config.max_recv_rows),
+        let (name, rows) = match self.config.layout {
+            Layout::PackedByRank => ("max_recv_rows", self.config.max_recv_rows),
+            Layout::PackedByExpert => ("max_expert_rows", self.config.max_expert_rows),
+            Layout::SlottedByRank | Layout::SlottedByExpert => ("", 0), // slabs may be of any size
         };
         if arrangement.capacity < rows {
             return Err(Error::unsupported(format_args!(
@@ -77,6 +80,9 @@ impl Cuda {
     }
 
     pub fn dispatch(&self, handle: &mut HandleMemory, call: &DispatchCall) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.slotted_dispatch(handle, call);
+        }
         let tuning = self.tuning(call.shape)?;
         let mut params = self.dispatch_params(handle, call, &tuning);
         if let Some(plan) = call.send {
@@ -216,8 +222,14 @@ impl Cuda {
         out.source = or(target.source, handle.at(arrays.out_source));
         out.rank_counts = or(target.rank_counts, handle.at(arrays.rank_counts));
         out.expert_counts = or(target.expert_counts, handle.at(arrays.expert_counts));
-        if self.config.layout.by_expert() {
-            out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets));
+        match self.config.layout {
+            Layout::PackedByExpert => {
+                out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets))
+            }
+            Layout::SlottedByExpert => {
+                out.source_ranges = or(target.source_ranges, handle.at(arrays.source_ranges))
+            }
+            _ => {}
         }
         out.true_rows = or(target.true_rows, handle.at(arrays.true_rows));
         out

@@ -41,8 +41,8 @@ impl HandleMemory {
         self.at(self.arrays.out_ids) as usize..self.at(self.arrays.bytes) as usize
     }
 
-    /// What the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's, and a count
-    /// for each local expert.
+    /// Packed layouts: what the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's,
+    /// and a count for each local expert.
     pub fn counts(&self, by_expert: bool, local_experts: usize) -> Option<(i64, Vec<i32>)> {
         let words = self.counts.words();
         if self.awaited == 0 || words[0].load(Ordering::Acquire) != self.awaited {

@@ -1,7 +1,8 @@
 //! The CUDA backend: rows in device memory, moved and added by kernels that the calls enqueue.
 //!
 //! `comm` is a rank's device, `memory` what a buffer has there, `handle` what a routing has, `kernels` the embedded
-//! images, `params` the structs they take; `dispatch` and `combine` fill and launch; `report` is what kernels tell.
+//! images, `params` the structs they take; `dispatch` and `combine` fill and launch, `slotted` for the slotted layouts;
+//! `report` is what kernels tell.
 
 mod combine;
 mod comm;
@@ -11,6 +12,7 @@ mod kernels;
 mod memory;
 mod params;
 mod report;
+mod slotted;
 
 pub use combine::{CombineCall, CombineInput, CombineOutput};
 pub use comm::{Place, Site};

@@ -47,6 +47,7 @@ numbers_of_kernels! {
     COMBINE_WINDOW: u32 = 1;
     CACHED: u32 = 1;
     COPY_OUT: u32 = 2;
+    COPY_SCALES: u32 = 128;
     KEEP_OPEN: u32 = 4;
     ENDS_READS: u32 = 8;
     EXACT: u32 = 16;
@@ -57,7 +58,7 @@ numbers_of_kernels! {
 /// Bytes of the buffer's state in device memory, which only kernels read.
 pub const STATE_BYTES: u64 = 512;
 /// Bytes of what a dispatch leaves for its receive and its combine.
-pub const RECORD_BYTES: u64 = 128;
+pub const RECORD_BYTES: u64 = size_of::<HandleRecord>() as u64;
 
 shared_with_kernels! {
     struct CommParams {
@@ -72,6 +73,7 @@ shared_with_kernels! {
         signals: u64,
         verdicts: u64,
         verdict_masks: u64,
+        arrivals: u64,
         launch: u64,
         rank: u32,
         ranks: u32,
@@ -194,6 +196,98 @@ shared_with_kernels! {
         flags: u32,
     }
 
+    struct SlottedDispatchParams {
+        comm: CommParams,
+        x: u64,
+        x_stride: u64,
+        x_scales: u64,
+        x_scale_stride: u64,
+        x_scale_col_stride: u64,
+        topk_idx: u64,
+        topk_weights: u64,
+        num_tokens_device: u64,
+        record: u64,
+        ids: u64,
+        weights: u64,
+        recv_counts: u64,
+        recv_slots: u64,
+        recv_positions: u64,
+        recv_weights: u64,
+        told_counts: u64,
+        expert_home: u64,
+        rows: u64,
+        scales: u64,
+        side_ids: u64,
+        side_weights: u64,
+        side_positions: u64,
+        side_source: u64,
+        side_counts: u64,
+        out_x: u64,
+        out_x_stride: u64,
+        out_slot_stride: u64,
+        out_scales: u64,
+        out_scale_row_stride: u64,
+        out_scale_col_stride: u64,
+        out_scale_slot_stride: u64,
+        out_ids: u64,
+        out_weights: u64,
+        out_source: u64,
+        out_rank_counts: u64,
+        out_expert_counts: u64,
+        out_true_rows: u64,
+        out_source_ranges: u64,
+        out_rows: u64,
+        num_tokens: u32,
+        max_tokens: u32,
+        num_topk: u32,
+        num_experts: u32,
+        local_experts: u32,
+        count_stride: u32,
+        row_bytes: u32,
+        scale_bytes: u32,
+        scale_stride: u32,
+        hidden: u32,
+        id_bytes: u32,
+        x_dtype: u32,
+        wire_scale_type: u32,
+        chunk_words: u32,
+        window: u32,
+        flags: u32,
+    }
+
+    struct SlottedCombineParams {
+        comm: CommParams,
+        record: u64,
+        ids: u64,
+        weights: u64,
+        recv_counts: u64,
+        recv_slots: u64,
+        recv_positions: u64,
+        recv_weights: u64,
+        expert_home: u64,
+        x: u64,
+        x_stride: u64,
+        slot_stride: u64,
+        slab_rows: u64,
+        row_weights: u64,
+        topk_weights: u64,
+        carried: u64,
+        rows: u64,
+        side_carried: u64,
+        out: u64,
+        out_stride: u64,
+        bias: [u64; 2],
+        out_carried: u64,
+        num_topk: u32,
+        num_experts: u32,
+        max_tokens: u32,
+        row_bytes: u32,
+        dtype: u32,
+        window: u32,
+        dispatch_window: u32,
+        flags: u32,
+    }
+
     struct BarrierParams {
         comm: CommParams,
     }
@@ -209,6 +303,20 @@ shared_with_kernels! {
         first_timeout_ns: u64,
         first_until: u64,
         soft_cleared: u64,
+    }
+
+    struct HandleRecord {
+        dispatch_epoch: u64,
+        dispatch_turn: u64,
+        dispatch_refused: u64,
+        combine_epoch: u64,
+        combine_turn: u64,
+        combine_refused: u64,
+        num_tokens: u64,
+        rows: u64,
+        expert_rows: u64,
+        told: u64,
+        reserved: [u64; 6],
     }
 
     /// A bit per missing rank follows it.
@@ -236,14 +344,13 @@ mod tests {
     fn checks() -> String {
         let mut text = String::from(
             "// Written from src/backend/cuda/params.rs by `UPDATE_KERNEL_CHECKS=1 cargo test kernel_checks`: what the host takes\n\
-             // for granted about the structs and numbers of the kernels.\n#pragma once\n#include \"../impl/dispatch.cuh\"\n\n\
+             // for granted about the structs and numbers of the kernels.\n#pragma once\n#include \"../impl/dispatch.cuh\"\n#include \"../layout/slotted.cuh\"\n\n\
              namespace ep {\n\n",
         );
         for (name, value) in numbers() {
             text += &format!("static_assert({name} == {value}, \"{name}\");\n");
         }
         text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
-        text += &format!("static_assert(sizeof(HandleRecord) == {RECORD_BYTES}, \"HandleRecord\");\n");
         for (name, size, fields) in layouts() {
             text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");
             for (field, offset) in fields {

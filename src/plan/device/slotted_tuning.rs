@@ -1,0 +1,145 @@
+//! How the kernels of the slotted layouts are launched. Results do not depend on any of it.
+//!
+//! A few tokens have to be on their way as soon as possible, so everything is spread as thinly as it goes: a warp takes
+//! one piece of one row at a time, a block as many warps as make whole rows, and the grid as many blocks as there is work
+//! for, sending or receiving, up to the SMs of the rank. One token is then sent by one block, which alone announces it.
+
+use super::tuning::Tuning;
+use crate::error::{Error, Result};
+use crate::plan::config::Config;
+use crate::plan::request::DispatchShape;
+
+/// Bytes of a row's input that a warp takes at once: 2 loads of 16 bytes per lane.
+const PIECE_BYTES: u64 = 1024;
+/// With the warp for side data the 512 threads that the kernels are compiled for.
+const MOST_ROW_WARPS: u64 = 15;
+const SIDE_WARPS: u64 = 1;
+/// Tokens counted at once, in words of 32, and the most shared memory for their masks.
+const MOST_CHUNK_WORDS: u64 = 16;
+const MASK_BYTES: u64 = 32 << 10;
+
+/// The launch of a slotted dispatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlottedTuning {
+    pub blocks: u32,
+    pub threads: u32,
+    pub shared_bytes: u32,
+    pub chunk_words: u32,
+}
+
+impl SlottedTuning {
+    /// `tokens`: the most that are sent. `asked`: SMs for this call, 0 if that is open. `limit`: of the rank.
+    /// `shared_bytes`: that a block may have.
+    pub fn dispatch(
+        config: &Config,
+        shape: &DispatchShape,
+        tokens: u64,
+        asked: i32,
+        limit: u32,
+        shared_bytes: u64,
+    ) -> Result<SlottedTuning> {
+        let given = shape.cast_from.unwrap_or(shape.dtype).bytes() * shape.hidden;
+        let pieces = given.div_ceil(PIECE_BYTES);
+        let row_warps = match MOST_ROW_WARPS / pieces {
+            0 => pieces.div_ceil(pieces.div_ceil(MOST_ROW_WARPS)),
+            rows => rows.min(tokens.max(1)) * pieces,
+        };
+        let warps = row_warps + SIDE_WARPS;
+        let asked = if asked == 0 { config.num_sms } else { asked };
+        let blocks = match asked {
+            0 => most_work(config, shape, tokens, pieces, row_warps).clamp(1, limit.max(1).into()) as u32,
+            asked => Tuning::blocks(config, asked, limit)?,
+        };
+        let (chunk_words, shared) = counting_memory(config);
+        if shared > shared_bytes {
+            return Err(Error::unsupported(format_args!(
+                "num_experts = {} and {} ranks need {shared} bytes of shared memory with layout {}, more than the \
+                 {shared_bytes} of this GPU",
+                config.experts.count(),
+                config.num_ranks,
+                config.layout.name()
+            )));
+        }
+        Ok(SlottedTuning {
+            blocks,
+            threads: (warps * 32) as u32,
+            shared_bytes: shared as u32,
+            chunk_words: chunk_words as u32,
+        })
+    }
+}
+
+/// Blocks for the part of a dispatch that wants most of them.
+fn most_work(config: &Config, shape: &DispatchShape, tokens: u64, pieces: u64, row_warps: u64) -> u64 {
+    let (ranks, warps) = (config.num_ranks as u64, row_warps + SIDE_WARPS);
+    let send = (tokens * pieces).div_ceil(row_warps);
+    let receive = if config.layout.by_expert() {
+        // Others send about as many tokens as this rank.
+        let rows = ranks * tokens * shape.row_bytes.div_ceil(PIECE_BYTES);
+        // A thread blanks four entries of the side outputs at once, and may do so twice.
+        let blanks = config.max_recv_rows * config.experts.most_local() as u64 / 8;
+        rows.div_ceil(warps).max(blanks.div_ceil(warps * 32))
+    } else {
+        let words = config.max_recv_rows * (2 * config.topk as u64 + 2);
+        (words / 4).div_ceil(warps * 32)
+    };
+    send.max(receive)
+}
+
+/// Words of tokens counted at once, and shared memory: homes of the experts, ranks alive, running counts, then either
+/// masks of tokens or what was received of each expert from each source.
+fn counting_memory(config: &Config) -> (u64, u64) {
+    let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
+    let columns = ranks + if config.layout.by_expert() { experts } else { 0 };
+    let words = config.max_tokens.div_ceil(32).min(MOST_CHUNK_WORDS).min(MASK_BYTES / (columns * 4)).max(1);
+    let received = match config.layout.by_expert() {
+        true => config.experts.most_local() as u64 * (ranks + 1),
+        false => 0,
+    };
+    (words, 4 * (experts + ranks + ranks + experts + (words * columns).max(received)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::config::RawConfig;
+    use crate::plan::dtype::{Dtype, ScaleKind};
+
+    fn launch(layout: u32, num_experts: i32, tokens: u64) -> Result<SlottedTuning> {
+        let raw = RawConfig {
+            layout,
+            max_tokens: 128,
+            max_row_bytes: 7168,
+            max_scale_bytes: 224,
+            num_experts,
+            num_topk: 8,
+            cuda: true,
+            ..RawConfig::default()
+        };
+        let shape = DispatchShape {
+            hidden: 7168,
+            dtype: Dtype::Fp8,
+            row_bytes: 7168,
+            scale: Some(ScaleKind::Fp32),
+            block: 128,
+            scale_bytes: 224,
+            cast_from: Some(Dtype::Bf16),
+        };
+        SlottedTuning::dispatch(&Config::parse(raw, None, 2)?, &shape, tokens, 0, 132, 200 << 10)
+    }
+
+    #[test]
+    fn blocks_follow_the_work() {
+        let one = launch(2, 256, 1).unwrap();
+        assert!(one.blocks <= 4 && one.threads == 480, "{one:?}");
+        assert_eq!(launch(2, 256, 32).unwrap().blocks, 32);
+        assert_eq!(launch(2, 256, 128).unwrap().blocks, 128);
+        assert_eq!(launch(3, 256, 128).unwrap().blocks, 128);
+    }
+
+    #[test]
+    fn more_experts_than_fit_are_refused() {
+        assert!(launch(3, 1 << 12, 1).is_ok());
+        assert!(launch(3, 1 << 16, 1).unwrap_err().text.contains("num_experts = 65536"));
+    }
+}
