@@ -30,20 +30,17 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
     BufferState *state = buffer_state(c);
     for (u32 i = threadIdx.x; i < words; i += blockDim.x)
         reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
-    if (threadIdx.x == blockDim.x - 1) {
+    if (threadIdx.x == blockDim.x - 1) { // one round trip, one barrier: it reads the two words it needs itself
         u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
-        op.flag = owner != 0 && owner != c.launch;
+        u64 epoch = ptx::load_relaxed_gpu(&state->words.epoch), poisoned = ptx::load_relaxed_gpu(&state->words.poisoned);
+        op.epoch = epoch + 1;
+        op.status = poisoned ? (u32)poisoned : owner != 0 && owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
         op.adopted = 0;
         op.expected = 0;
         op.waited_since = 0;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        op.epoch = op.words.epoch + 1;
-        op.status = op.words.poisoned ? (u32)op.words.poisoned : op.flag ? (u32)CONCURRENT_USE : (u32)SUCCESS;
     }
     __syncthreads();
 }

@@ -5,7 +5,7 @@ mod slotted_tuning;
 mod tuning;
 
 pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
-pub use slotted_tuning::SlottedTuning;
+pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{combine_slice_shift, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS};
 
 use super::config::{Config, Layout};
