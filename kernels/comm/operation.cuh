@@ -68,10 +68,9 @@ struct Outcome {
     bool acknowledged;       // a READ signal for the windows above went out
 };
 
-// One thread of the last block. The buffer is free for the next launch afterwards.
-__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
-    BufferState *state = buffer_state(c);
-    BufferWords *w = &state->words;
+// One thread, when every block has read the words.
+__device__ __forceinline__ void store_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
+    BufferWords *w = &buffer_state(c)->words;
     if (o.sent) w->epoch = op.epoch;
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
     for (u32 p = 0; p < PHASES; p++)
@@ -87,7 +86,15 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
         if (o.acknowledged) w->acks[DISPATCH_WINDOW][o.other_window] = ack;
     }
     __threadfence();
-    state->owner = 0;
+}
+
+// The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
+__device__ __forceinline__ void give_up_buffer(const CommParams &c) { *(volatile u64 *)&buffer_state(c)->owner = 0; }
+
+// One thread of the last block.
+__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
+    store_outcome(c, op, o);
+    give_up_buffer(c);
 }
 
 __device__ __forceinline__ Outcome no_outcome() {

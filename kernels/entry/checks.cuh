@@ -26,6 +26,7 @@ static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
 static_assert(sizeof(BufferState) == 512, "BufferState");
+static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 192, "CommParams");
 static_assert(__builtin_offsetof(CommParams, state) == 0, "CommParams.state");
@@ -47,7 +48,7 @@ static_assert(__builtin_offsetof(CommParams, turns) == 168, "CommParams.turns");
 static_assert(__builtin_offsetof(CommParams, fingerprint) == 172, "CommParams.fingerprint");
 static_assert(__builtin_offsetof(CommParams, sync) == 176, "CommParams.sync");
 static_assert(__builtin_offsetof(CommParams, in_flight) == 180, "CommParams.in_flight");
-static_assert(__builtin_offsetof(CommParams, reserved) == 184, "CommParams.reserved");
+static_assert(__builtin_offsetof(CommParams, own) == 184, "CommParams.own");
 
 static_assert(sizeof(DispatchParams) == 664, "DispatchParams");
 static_assert(__builtin_offsetof(DispatchParams, comm) == 0, "DispatchParams.comm");
@@ -159,7 +160,7 @@ static_assert(__builtin_offsetof(CombineParams, slices) == 420, "CombineParams.s
 static_assert(__builtin_offsetof(CombineParams, slice_shift) == 424, "CombineParams.slice_shift");
 static_assert(__builtin_offsetof(CombineParams, flags) == 428, "CombineParams.flags");
 
-static_assert(sizeof(SlottedDispatchParams) == 568, "SlottedDispatchParams");
+static_assert(sizeof(SlottedDispatchParams) == 576, "SlottedDispatchParams");
 static_assert(__builtin_offsetof(SlottedDispatchParams, comm) == 0, "SlottedDispatchParams.comm");
 static_assert(__builtin_offsetof(SlottedDispatchParams, x) == 192, "SlottedDispatchParams.x");
 static_assert(__builtin_offsetof(SlottedDispatchParams, x_stride) == 200, "SlottedDispatchParams.x_stride");
@@ -176,7 +177,7 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, recv_counts) == 280, "Sl
 static_assert(__builtin_offsetof(SlottedDispatchParams, recv_slots) == 288, "SlottedDispatchParams.recv_slots");
 static_assert(__builtin_offsetof(SlottedDispatchParams, recv_positions) == 296, "SlottedDispatchParams.recv_positions");
 static_assert(__builtin_offsetof(SlottedDispatchParams, recv_weights) == 304, "SlottedDispatchParams.recv_weights");
-static_assert(__builtin_offsetof(SlottedDispatchParams, told_counts) == 312, "SlottedDispatchParams.told_counts");
+static_assert(__builtin_offsetof(SlottedDispatchParams, told) == 312, "SlottedDispatchParams.told");
 static_assert(__builtin_offsetof(SlottedDispatchParams, expert_home) == 320, "SlottedDispatchParams.expert_home");
 static_assert(__builtin_offsetof(SlottedDispatchParams, rows) == 328, "SlottedDispatchParams.rows");
 static_assert(__builtin_offsetof(SlottedDispatchParams, scales) == 336, "SlottedDispatchParams.scales");
@@ -214,8 +215,9 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, id_bytes) == 544, "Slott
 static_assert(__builtin_offsetof(SlottedDispatchParams, x_dtype) == 548, "SlottedDispatchParams.x_dtype");
 static_assert(__builtin_offsetof(SlottedDispatchParams, wire_scale_type) == 552, "SlottedDispatchParams.wire_scale_type");
 static_assert(__builtin_offsetof(SlottedDispatchParams, chunk_words) == 556, "SlottedDispatchParams.chunk_words");
-static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 560, "SlottedDispatchParams.window");
-static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 564, "SlottedDispatchParams.flags");
+static_assert(__builtin_offsetof(SlottedDispatchParams, row_warps) == 560, "SlottedDispatchParams.row_warps");
+static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 564, "SlottedDispatchParams.window");
+static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 568, "SlottedDispatchParams.flags");
 
 static_assert(sizeof(SlottedCombineParams) == 400, "SlottedCombineParams");
 static_assert(__builtin_offsetof(SlottedCombineParams, comm) == 0, "SlottedCombineParams.comm");
@@ -262,19 +264,6 @@ static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl
 static_assert(__builtin_offsetof(BufferControl, first_timeout_ns) == 8, "BufferControl.first_timeout_ns");
 static_assert(__builtin_offsetof(BufferControl, first_until) == 16, "BufferControl.first_until");
 static_assert(__builtin_offsetof(BufferControl, soft_cleared) == 24, "BufferControl.soft_cleared");
-
-static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
-static_assert(__builtin_offsetof(HandleRecord, dispatch_epoch) == 0, "HandleRecord.dispatch_epoch");
-static_assert(__builtin_offsetof(HandleRecord, dispatch_turn) == 8, "HandleRecord.dispatch_turn");
-static_assert(__builtin_offsetof(HandleRecord, dispatch_refused) == 16, "HandleRecord.dispatch_refused");
-static_assert(__builtin_offsetof(HandleRecord, combine_epoch) == 24, "HandleRecord.combine_epoch");
-static_assert(__builtin_offsetof(HandleRecord, combine_turn) == 32, "HandleRecord.combine_turn");
-static_assert(__builtin_offsetof(HandleRecord, combine_refused) == 40, "HandleRecord.combine_refused");
-static_assert(__builtin_offsetof(HandleRecord, num_tokens) == 48, "HandleRecord.num_tokens");
-static_assert(__builtin_offsetof(HandleRecord, rows) == 56, "HandleRecord.rows");
-static_assert(__builtin_offsetof(HandleRecord, expert_rows) == 64, "HandleRecord.expert_rows");
-static_assert(__builtin_offsetof(HandleRecord, told) == 72, "HandleRecord.told");
-static_assert(__builtin_offsetof(HandleRecord, reserved) == 80, "HandleRecord.reserved");
 
 static_assert(sizeof(HostReport) == 80, "HostReport");
 static_assert(__builtin_offsetof(HostReport, ready) == 0, "HostReport.ready");

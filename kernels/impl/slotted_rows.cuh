@@ -79,19 +79,26 @@ __device__ __forceinline__ u64 window_row(const SlottedDispatchParams &p, const 
     return (u64)p.comm.rank * p.max_tokens + tokens_below(r, rank, token);
 }
 
-// Sends one piece of the chunk's `token`-th token to all its ranks. One warp.
-template <bool CAST> __device__ __forceinline__ void send_piece(const SlottedDispatchParams &p, const Routing &r, const Piece16 &raw, u32 token, u32 offset) {
+// A piece as it will cross.
+template <bool CAST> struct ReadyPiece {
+    Piece16 raw;
+    __device__ __forceinline__ ReadyPiece(const SlottedDispatchParams &, const Piece16 &raw, u32) : raw(raw) {}
+};
+template <> struct ReadyPiece<true> {
     CastPiece cast;
-    u32 number = offset / PIECE_BYTES;
-    if constexpr (CAST) cast = cast_piece(p, raw, number * PIECE_BLOCKS);
+    __device__ __forceinline__ ReadyPiece(const SlottedDispatchParams &p, const Piece16 &raw, u32 offset) : cast(cast_piece(p, raw, offset / PIECE_BYTES * PIECE_BLOCKS)) {}
+};
+
+// Sends one piece of the chunk's `token`-th token to all its ranks. One warp.
+template <bool CAST> __device__ __forceinline__ void send_piece(const SlottedDispatchParams &p, const Routing &r, const ReadyPiece<CAST> &piece, u32 token, u32 offset) {
     for (u32 base = 0; base < p.comm.ranks; base += WARP) {
         u32 rank = base + lane_id();
         bool goes = rank < p.comm.ranks && goes_to(r, rank, token);
         u64 target = 0;
         if (goes) {
-            u64 row = window_row(p, r, rank, token), window = peer_base(p.comm, rank);
+            u64 row = window_row(p, r, rank, token), window = r.bases[rank];
             target = window + p.rows + row * p.row_bytes;
-            if (CAST) store_piece_scales(p, cast, number, window + p.scales + row * p.scale_stride);
+            if constexpr (CAST) store_piece_scales(p, piece.cast, offset / PIECE_BYTES, window + p.scales + row * p.scale_stride);
         }
         for (u32 mask = __ballot_sync(FULL, goes); mask; mask &= mask - 1) {
             u64 to = __shfl_sync(FULL, target, __ffs((i32)mask) - 1);
@@ -99,9 +106,9 @@ template <bool CAST> __device__ __forceinline__ void send_piece(const SlottedDis
             for (u32 j = 0; j < PIECE_LOADS; j++) {
                 u32 at_byte = offset + (j * WARP + lane_id()) * 16; // of the input
                 if constexpr (CAST) {
-                    if (at_byte / 2 < p.row_bytes) ptx::store_row8(at<char>(to + at_byte / 2), cast.codes[j]);
+                    if (at_byte / 2 < p.row_bytes) ptx::store_row8(at<char>(to + at_byte / 2), piece.cast.codes[j]);
                 } else {
-                    if (at_byte < p.row_bytes) ptx::store_row16(at<char>(to + at_byte), raw.v[j]);
+                    if (at_byte < p.row_bytes) ptx::store_row16(at<char>(to + at_byte), piece.raw.v[j]);
                 }
             }
         }

@@ -26,7 +26,7 @@ struct CommParams {
     u32 fingerprint;         // 16 bits, operation in the top four
     u32 sync;
     u32 in_flight;           // D: operations that may be unreceived when another is sent
-    u32 reserved[2];
+    u64 own;                 // this rank's symmetric memory
 };
 
 struct DispatchParams {

@@ -25,7 +25,7 @@ struct SlottedDispatchParams {
     u64 recv_slots;          // i32[ranks][max_tokens]: slot in the source's combine window
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)
-    u64 told_counts;         // i32[local_experts]: rows of each expert, for a host that asks
+    u64 told;                // u64[1 + local_experts]: launch << 32 | number, for a host that asks
 
     u64 expert_home;         // u32[experts]: rank << 16 | local id
 
@@ -48,6 +48,7 @@ struct SlottedDispatchParams {
     u32 id_bytes;            // 4 or 8
     u32 x_dtype, wire_scale_type;
     u32 chunk_words;         // tokens counted at once: 32 per word
+    u32 row_warps;           // of a block; the others send what lies beside the rows
     u32 window, flags;
 };
 

@@ -50,8 +50,7 @@ struct HandleRecord {
     u64 num_tokens;
     u64 rows;                // received, at most the capacity
     u64 expert_rows;         // end of the last aligned expert, at most the capacity
-    u64 told;                // the launch that left `rows` and the handle's expert counts, written last (slotted)
-    u64 reserved[6];
+    u64 reserved[7];
 };
 
 } // namespace ep

@@ -327,6 +327,7 @@ fn common(
         turns: turns(config.depth()) as u32,
         sync: config.sync as u32,
         in_flight: config.depth() as u32,
+        own,
         ..CommParams::default()
     }
 }

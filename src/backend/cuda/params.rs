@@ -58,7 +58,7 @@ numbers_of_kernels! {
 /// Bytes of the buffer's state in device memory, which only kernels read.
 pub const STATE_BYTES: u64 = 512;
 /// Bytes of what a dispatch leaves for its receive and its combine.
-pub const RECORD_BYTES: u64 = size_of::<HandleRecord>() as u64;
+pub const RECORD_BYTES: u64 = 128;
 
 shared_with_kernels! {
     struct CommParams {
@@ -81,7 +81,7 @@ shared_with_kernels! {
         fingerprint: u32,
         sync: u32,
         in_flight: u32,
-        reserved: [u32; 2],
+        own: u64,
     }
 
     struct DispatchParams {
@@ -213,7 +213,7 @@ shared_with_kernels! {
         recv_slots: u64,
         recv_positions: u64,
         recv_weights: u64,
-        told_counts: u64,
+        told: u64,
         expert_home: u64,
         rows: u64,
         scales: u64,
@@ -251,6 +251,7 @@ shared_with_kernels! {
         x_dtype: u32,
         wire_scale_type: u32,
         chunk_words: u32,
+        row_warps: u32,
         window: u32,
         flags: u32,
     }
@@ -305,20 +306,6 @@ shared_with_kernels! {
         soft_cleared: u64,
     }
 
-    struct HandleRecord {
-        dispatch_epoch: u64,
-        dispatch_turn: u64,
-        dispatch_refused: u64,
-        combine_epoch: u64,
-        combine_turn: u64,
-        combine_refused: u64,
-        num_tokens: u64,
-        rows: u64,
-        expert_rows: u64,
-        told: u64,
-        reserved: [u64; 6],
-    }
-
     /// A bit per missing rank follows it.
     struct HostReport {
         ready: u64,
@@ -351,6 +338,7 @@ mod tests {
             text += &format!("static_assert({name} == {value}, \"{name}\");\n");
         }
         text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
+        text += &format!("static_assert(sizeof(HandleRecord) == {RECORD_BYTES}, \"HandleRecord\");\n");
         for (name, size, fields) in layouts() {
             text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");
             for (field, offset) in fields {
