@@ -56,7 +56,7 @@ __device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationSt
 // The end of an operation that did not succeed. All threads of every block.
 EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, bool by_expert, bool has_outputs) {
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
-    if (has_outputs) write_no_slots(p, by_expert);
+    if (has_outputs) write_no_slots(p, by_expert, gridDim.x);
     if (op.status != BUSY) return;
     if (!pass_ticket(p.comm, op, TICKET_REFUSED) || threadIdx.x != 0) return;
     report_soft(p.comm, op, BUSY, -1, -1);
@@ -175,7 +175,7 @@ template <bool BY_EXPERT>
 __device__ __forceinline__ void receive_slotted(const SlottedDispatchParams &p, const Routing &r, OperationState &op, u64 turn, Outcome o) {
     u32 blocks = receivers<BY_EXPERT>(p);
     if (blockIdx.x >= blocks) return;
-    if (!wait_arrivals(p.comm, op, turn)) return write_no_slots(p, BY_EXPERT);
+    if (!wait_arrivals(p.comm, op, turn)) return write_no_slots(p, BY_EXPERT, blocks);
     if (BY_EXPERT)
         receive_by_expert(p, r, op, r.masks);
     else

@@ -169,9 +169,10 @@ __device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Rou
     if (o.clamped && t.block == 0) count_present_experts(p, r, shared);
 }
 
-// A dispatch that ends unsatisfied still leaves counts of zero and no ids. All threads of every block.
-EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, bool by_expert) {
+// A dispatch that ends unsatisfied still leaves counts of zero and no ids. All threads of the first `blocks` blocks.
+EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, bool by_expert, u32 blocks) {
     Team t = whole_block();
+    t.blocks = blocks;
     u64 rows = p.out_rows * (by_expert ? p.local_experts : p.comm.ranks), ids = by_expert ? rows : rows * p.num_topk;
     fill_words(p.out_ids, 0, ids, FULL, t);
     fill_words(p.out_weights, 0, ids, 0, t);
