@@ -13,6 +13,7 @@ struct OperationState {
     u64 waited_since;        // of the wait that failed
     u64 expected;
     u32 status;              // why this block must end, or SUCCESS
+    u32 noted;               // nonzero once a thread has taken it on itself to say why
     u32 failed_phase;
     u32 failed_rank;
     u32 adopted;             // 1 + the rank whose verdict ended the wait, or 0
@@ -36,6 +37,7 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
         op.epoch = epoch + 1;
         op.status = poisoned ? (u32)poisoned : owner != 0 && owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
+        op.noted = 0;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
         op.adopted = 0;
@@ -63,15 +65,16 @@ struct Outcome {
     u32 signals[PHASES];
     u32 kind, window;
     u64 ends;
-    u32 other_window;        // a dispatch window whose reads this operation ended
-    u64 other_ends;
-    bool acknowledged;       // a READ signal for the windows above went out
+    HandleRecord *reader;    // a handle whose rows in place are no longer read when this operation sends, or null
+    bool abandoned;          // an operation that was sent will not be received
+    bool acknowledged;       // a READ signal for these windows went out
 };
 
 // One thread, when every block has read the words.
 __device__ __forceinline__ void store_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
     BufferWords *w = &buffer_state(c)->words;
     if (o.sent) w->epoch = op.epoch;
+    w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
     for (u32 p = 0; p < PHASES; p++)
         if (o.signals[p]) w->sent[p] = op.words.sent[p] + o.signals[p];
@@ -81,9 +84,11 @@ __device__ __forceinline__ void store_outcome(const CommParams &c, const Operati
         w->ends[o.kind][o.window] = o.ends;
         if (o.acknowledged) w->acks[o.kind][o.window] = ack;
     }
-    if (o.other_window != NO_WINDOW) {
-        w->ends[DISPATCH_WINDOW][o.other_window] = o.other_ends;
-        if (o.acknowledged) w->acks[DISPATCH_WINDOW][o.other_window] = ack;
+    if (o.reader && o.reader->open) {
+        u64 open = o.reader->open - 1;
+        w->ends[DISPATCH_WINDOW][open] = op.words.epoch + 1;
+        if (o.acknowledged) w->acks[DISPATCH_WINDOW][open] = ack;
+        o.reader->open = 0;
     }
     __threadfence();
 }
@@ -99,7 +104,7 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
 
 __device__ __forceinline__ Outcome no_outcome() {
     Outcome o = {};
-    o.window = o.other_window = NO_WINDOW;
+    o.window = NO_WINDOW;
     return o;
 }
 

@@ -7,6 +7,7 @@
 namespace ep {
 
 static_assert(NEAR_BASES == 8, "NEAR_BASES");
+static_assert(CAPTURED == 9223372036854775808, "CAPTURED");
 static_assert(WORD_BYTES == 64, "WORD_BYTES");
 static_assert(PHASES == 4, "PHASES");
 static_assert(MAX_WINDOWS == 8, "MAX_WINDOWS");
@@ -21,11 +22,11 @@ static_assert(CACHED == 1, "CACHED");
 static_assert(COPY_OUT == 2, "COPY_OUT");
 static_assert(COPY_SCALES == 128, "COPY_SCALES");
 static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
-static_assert(ENDS_READS == 8, "ENDS_READS");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
 static_assert(sizeof(BufferState) == 512, "BufferState");
+static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
 static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 192, "CommParams");
@@ -154,11 +155,10 @@ static_assert(__builtin_offsetof(CombineParams, num_experts) == 396, "CombinePar
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 400, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 404, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 408, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, dispatch_window) == 412, "CombineParams.dispatch_window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 416, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 420, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 424, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 428, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 412, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 416, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 420, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, flags) == 424, "CombineParams.flags");
 
 static_assert(sizeof(SlottedDispatchParams) == 576, "SlottedDispatchParams");
 static_assert(__builtin_offsetof(SlottedDispatchParams, comm) == 0, "SlottedDispatchParams.comm");
@@ -254,10 +254,24 @@ static_assert(__builtin_offsetof(SlottedCombineParams, flags) == 396, "SlottedCo
 static_assert(sizeof(BarrierParams) == 192, "BarrierParams");
 static_assert(__builtin_offsetof(BarrierParams, comm) == 0, "BarrierParams.comm");
 
-static_assert(sizeof(ReleaseParams) == 200, "ReleaseParams");
+static_assert(sizeof(ReleaseParams) == 208, "ReleaseParams");
 static_assert(__builtin_offsetof(ReleaseParams, comm) == 0, "ReleaseParams.comm");
-static_assert(__builtin_offsetof(ReleaseParams, kind) == 192, "ReleaseParams.kind");
-static_assert(__builtin_offsetof(ReleaseParams, window) == 196, "ReleaseParams.window");
+static_assert(__builtin_offsetof(ReleaseParams, record) == 192, "ReleaseParams.record");
+static_assert(__builtin_offsetof(ReleaseParams, abandon) == 200, "ReleaseParams.abandon");
+
+static_assert(sizeof(ClaimParams) == 200, "ClaimParams");
+static_assert(__builtin_offsetof(ClaimParams, comm) == 0, "ClaimParams.comm");
+static_assert(__builtin_offsetof(ClaimParams, window) == 192, "ClaimParams.window");
+
+static_assert(sizeof(BufferWords) == 328, "BufferWords");
+static_assert(__builtin_offsetof(BufferWords, epoch) == 0, "BufferWords.epoch");
+static_assert(__builtin_offsetof(BufferWords, received) == 8, "BufferWords.received");
+static_assert(__builtin_offsetof(BufferWords, sent) == 16, "BufferWords.sent");
+static_assert(__builtin_offsetof(BufferWords, reads_ended) == 48, "BufferWords.reads_ended");
+static_assert(__builtin_offsetof(BufferWords, in_flight) == 56, "BufferWords.in_flight");
+static_assert(__builtin_offsetof(BufferWords, poisoned) == 64, "BufferWords.poisoned");
+static_assert(__builtin_offsetof(BufferWords, ends) == 72, "BufferWords.ends");
+static_assert(__builtin_offsetof(BufferWords, acks) == 200, "BufferWords.acks");
 
 static_assert(sizeof(BufferControl) == 32, "BufferControl");
 static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl.timeout_ns");

@@ -10,6 +10,7 @@ enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
 struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows;
+    bool no_dispatch;        // the handle's last dispatch was refused
 };
 
 __device__ __forceinline__ u32 count_columns(const CombineParams &p) { return p.comm.ranks + p.num_experts; }
@@ -115,14 +116,17 @@ template <class Row> __device__ inline void fill_window(const CombineParams &p, 
             at<float>(base + p.side_carried)[i] = __ldg(at<const float>(p.carried) + i);
 }
 
-// The end of a combine that did not succeed: outputs stay as they are. All threads of every block.
+// The end of a combine that did not succeed: outputs stay as they are. All threads of every block. A refused one is still
+// where the caller has ended its reads.
 __device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
     if (s.op.status != BUSY) return;
     if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
     report_soft(p.comm, s.op, BUSY, -1, -1);
-    at<HandleRecord>(p.record)->combine_refused = 1;
-    finish(p.comm, s.op, no_outcome());
+    Outcome o = no_outcome();
+    o.reader = at<HandleRecord>(p.record);
+    o.reader->combine_refused = 1;
+    finish(p.comm, s.op, o);
 }
 
 // Reads the buffer and the handle and passes the guard where this operation itself writes the window.
@@ -134,12 +138,15 @@ __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, b
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
+        s.no_dispatch = record->dispatch_refused;
     }
     __syncthreads();
     guard = WRITE_AT_ONCE;
     if (op.status != SUCCESS) return false;
-    if (op.epoch - 1 - op.words.received > p.comm.in_flight) guard = REFUSED;
-    if (writes) guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
+    if (s.no_dispatch || op.words.in_flight > p.comm.in_flight)
+        guard = REFUSED;
+    else if (writes)
+        guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
     if (guard == REFUSED) {
         __syncthreads();
         if (threadIdx.x == 0) op.status = BUSY;
@@ -157,11 +164,17 @@ __device__ __forceinline__ Outcome combine_outcome(const CombineParams &p, const
     o.kind = COMBINE_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
-    if (p.flags & ENDS_READS) {
-        o.other_window = p.dispatch_window;
-        o.other_ends = op.epoch;
-    }
+    o.reader = at<HandleRecord>(p.record);
     return o;
+}
+
+// For the receive of a combine that was only sent.
+__device__ __forceinline__ void keep_combine(const CombineParams &p, const OperationState &op) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->combine_epoch = op.epoch;
+    record->combine_turn = op.words.sent[DATA];
+    record->combine_refused = 0;
+    record->combining = 1 + p.window;
 }
 
 } // namespace ep

@@ -30,21 +30,18 @@ EP_SELDOM bool await_check_in(const CommParams &c, OperationState &op, bool &bad
         if (v >= BAD_ID) bad = true;
         if (v % BAD_ID == gridDim.x - 1) break;
         if (ptx::nanoseconds() - since <= timeout_of(c, op) && !ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned)) continue;
-        op.status = TIMEOUT;
-        op.failed_rank = c.rank;
-        op.failed_phase = DATA;
-        op.expected = op.epoch;
-        op.waited_since = since;
+        note_failure(c, op, {TIMEOUT, 0, since}, c.rank, DATA, op.epoch);
         return false;
     }
     ptx::store_relaxed_gpu(ticket, 0);
     return true;
 }
 
-// Before anything is stored to a peer. False: the operation has failed or is refused (then op.status is BUSY).
-__device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationState &op, Guard &guard) {
+// Before anything is stored to a peer. `open`: rows of the handle's last dispatch are still read in place. False: the
+// operation has failed or is refused (then op.status is BUSY).
+__device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationState &op, bool open, Guard &guard) {
     if (op.status != SUCCESS) return false;
-    guard = guard_of(p.comm, op, DISPATCH_WINDOW, p.window, false);
+    guard = open ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, false);
     if (guard == WRITE_AT_ONCE) return true;
     if (guard != REFUSED) return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
     __syncthreads();
@@ -56,7 +53,7 @@ __device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationSt
 // The end of an operation that did not succeed. All threads of every block.
 EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, bool by_expert, bool has_outputs) {
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
-    if (has_outputs) write_no_slots(p, by_expert, gridDim.x);
+    if (has_outputs) write_no_slots(p, told_stamp(p), by_expert, gridDim.x);
     if (op.status != BUSY) return;
     if (!pass_ticket(p.comm, op, TICKET_REFUSED) || threadIdx.x != 0) return;
     report_soft(p.comm, op, BUSY, -1, -1);
@@ -141,12 +138,20 @@ __device__ __forceinline__ Outcome slotted_outcome(const SlottedDispatchParams &
     return o;
 }
 
-__device__ __forceinline__ void keep_slotted_record(const SlottedDispatchParams &p, const OperationState &op, u32 count) {
+__device__ __forceinline__ void keep_slots_sent(const SlottedDispatchParams &p, const OperationState &op, u32 count) {
     HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 1 + p.window;
     record->dispatch_epoch = op.epoch;
     record->dispatch_turn = op.words.sent[DATA];
     record->dispatch_refused = 0;
     record->num_tokens = count;
+}
+
+__device__ __forceinline__ void keep_slots_received(const SlottedDispatchParams &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+    if (!(p.comm.launch & CAPTURED)) record->told = p.comm.launch;
 }
 
 // Whether this operation, when it has read the window, says so to the peers.
@@ -175,7 +180,7 @@ template <bool BY_EXPERT>
 __device__ __forceinline__ void receive_slotted(const SlottedDispatchParams &p, const Routing &r, OperationState &op, u64 turn, Outcome o) {
     u32 blocks = receivers<BY_EXPERT>(p);
     if (blockIdx.x >= blocks) return;
-    if (!wait_arrivals(p.comm, op, turn)) return write_no_slots(p, BY_EXPERT, blocks);
+    if (!wait_arrivals(p.comm, op, turn)) return write_no_slots(p, r.stamp, BY_EXPERT, blocks);
     if (BY_EXPERT)
         receive_by_expert(p, r, op, r.masks);
     else
@@ -196,7 +201,8 @@ __device__ __forceinline__ void receive_slotted(const SlottedDispatchParams &p, 
 __device__ inline void settle(const SlottedDispatchParams &p, SlottedShared &s, u32 count, bool sends, const Outcome &o) {
     bool bad = s.bad_id;
     if (!await_check_in(p.comm, s.op, bad)) return;
-    if (sends) keep_slotted_record(p, s.op, count);
+    if (sends) keep_slots_sent(p, s.op, count);
+    if (o.received) keep_slots_received(p);
     if (bad) report_bad_id(p, s.op);
     if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
 }
@@ -212,16 +218,20 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     RowDeal deal;
     deal.own = {blockIdx.x, senders, blockIdx.x < senders ? p.num_tokens : 0};
     deal.warps = p.row_warps;
-    deal.row_bytes = CAST ? p.hidden * 2 : p.row_bytes;
+    deal.pairs = CAST && p.x_dtype == FP32;
+    deal.row_bytes = CAST ? p.hidden * (deal.pairs ? 4 : 2) : p.row_bytes;
     deal.pieces = div_up(deal.row_bytes, PIECE_BYTES);
     FirstLoads first = load_first(p, r, given, deal);
-    u32 count = p.flags & CACHED ? (u32)at<const HandleRecord>(p.record)->num_tokens : token_count(p);
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    u32 count = p.flags & CACHED ? (u32)record->num_tokens : token_count(p);
+    bool open = record->open != 0;
+    if (WHOLE) r.stamp = told_stamp(p);
     init_routing(p, r);
     bool last_thread = threadIdx.x == blockDim.x - 1;
     if (last_thread) s.bad_id = 0;
     begin(p.comm, op);
     Guard guard = WRITE_AT_ONCE;
-    if (!enter_slotted(p, op, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
+    if (!enter_slotted(p, op, open, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
     if (blockIdx.x == 0) name_operation(p.comm, op);
     if (blockIdx.x < senders) {
         bool bad = false;
@@ -247,6 +257,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u64 turn = record->dispatch_turn, epoch = record->dispatch_epoch;
     bool refused = record->dispatch_refused != 0, last_thread = threadIdx.x == blockDim.x - 1;
+    r.stamp = told_stamp(p);
     init_ranks(p, r);
     if (last_thread) s.bad_id = 0;
     begin(p.comm, op);

@@ -132,7 +132,7 @@ __device__ inline void blank_slabs(const SlottedDispatchParams &p, const SlabSta
 }
 
 // Rows of each expert, in all and by source.
-__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const OperationState &op, const SlabStarts &starts, const Team &t) {
+__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const SlabStarts &starts, const Team &t) {
     u32 capacity = (u32)p.out_rows;
     for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
         u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
@@ -142,7 +142,7 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const O
         at<u32>(p.out_source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
     }
     if (t.block != 0) return;
-    for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, local, min(starts.end[local], capacity));
+    for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
     if (t.warp() != 0) return;
     i32 sent = 0, needed = 0, present = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
@@ -156,7 +156,7 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const O
     sent = ptx::warp_sum(sent);
     needed = ptx::warp_sum(needed);
     present = ptx::warp_sum(present);
-    if (lane_id() == 0) write_totals(p, op, sent, present, needed);
+    if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
 }
 
 // All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words. All threads of every block.
@@ -182,7 +182,7 @@ __device__ inline void receive_by_expert(const SlottedDispatchParams &p, const R
         next = load_received(p, unit + 2 * all, pieces);
     }
     blank_slabs(p, starts, t);
-    write_slab_counts(p, op, starts, t);
+    write_slab_counts(p, r, op, starts, t);
 }
 
 } // namespace ep

@@ -18,16 +18,20 @@ __device__ __forceinline__ u32 received_count(const SlottedDispatchParams &p, co
 __device__ __forceinline__ i64 source_of(const SlottedDispatchParams &p, u32 source, u32 slot) { return (i64)source * p.max_tokens + slot / p.num_topk; }
 
 // A number for a host that asks: word 0 the rows handed out, 1 + i those of local expert i. Each carries the launch that
-// wrote it, so that none is taken for another's and nothing has to be ordered.
-__device__ __forceinline__ void tell(const SlottedDispatchParams &p, u32 word, u32 number) {
-    at<u64>(p.told)[word] = (u64)(u32)p.comm.launch << 32 | number;
+// wrote it, so that none is taken for another's and nothing has to be ordered. The host waits for a launch of its own, or
+// for any of a graph: both can be seen in 32 bits.
+constexpr u32 TOLD_BY_GRAPH = 1u << 31;
+__device__ __forceinline__ u32 told_stamp(const SlottedDispatchParams &p) {
+    if (!(p.comm.launch & CAPTURED)) return (u32)p.comm.launch & ~TOLD_BY_GRAPH;
+    return (u32)at<const HandleRecord>(p.record)->told | TOLD_BY_GRAPH;
 }
+__device__ __forceinline__ void tell(const SlottedDispatchParams &p, u32 stamp, u32 word, u32 number) { at<u64>(p.told)[word] = (u64)stamp << 32 | number; }
 
 // Rows that were sent here, that were handed out, and that would be with larger slabs. One lane.
-__device__ __forceinline__ void write_totals(const SlottedDispatchParams &p, const OperationState &op, u32 sent, u32 present, u32 needed) {
+__device__ __forceinline__ void write_totals(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 sent, u32 present, u32 needed) {
     at<i64>(p.out_true_rows)[0] = sent;
     at<i64>(p.out_true_rows)[1] = needed;
-    tell(p, 0, present);
+    tell(p, r.stamp, 0, present);
     if (present < needed) report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out_rows, needed);
 }
 
@@ -58,9 +62,9 @@ __device__ __forceinline__ void copy_slot(const SlottedDispatchParams &p, const 
     if (within < p.out_rows) at<i64>(p.out_source)[source * p.out_rows + within] = here ? source_of(p, source, slot) : -1;
 }
 
-__device__ __forceinline__ void write_expert_count(const SlottedDispatchParams &p, u32 local, u32 count) {
+__device__ __forceinline__ void write_expert_count(const SlottedDispatchParams &p, u32 stamp, u32 local, u32 count) {
     at<u32>(p.out_expert_counts)[local] = count;
-    tell(p, 1 + local, count);
+    tell(p, stamp, 1 + local, count);
 }
 
 // Rows of a local expert, where all rows are handed out.
@@ -68,7 +72,7 @@ __device__ __forceinline__ void sum_expert_count(const SlottedDispatchParams &p,
     u32 sum = 0;
 #pragma unroll 8
     for (u32 source = 0; source < p.comm.ranks; source++) sum += received_count(p, r, source, 1 + local);
-    write_expert_count(p, local, sum);
+    write_expert_count(p, r.stamp, local, sum);
 }
 
 // The same where slabs are smaller than what may come: by the ids of the rows that fit. One block; `counts`: a word of
@@ -85,7 +89,7 @@ EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, const Routi
         }
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < p.local_experts; i += blockDim.x) write_expert_count(p, i, counts[i]);
+    for (u32 i = threadIdx.x; i < p.local_experts; i += blockDim.x) write_expert_count(p, r.stamp, i, counts[i]);
 }
 
 // Rows of each source, by rank. One warp.
@@ -100,7 +104,7 @@ __device__ inline void write_rank_counts(const SlottedDispatchParams &p, const R
     }
     sent = ptx::warp_sum(sent);
     fit = ptx::warp_sum(fit);
-    if (lane_id() == 0) write_totals(p, op, sent, fit, sent);
+    if (lane_id() == 0) write_totals(p, r, op, sent, fit, sent);
 }
 
 // Rows and scales from the window to caller memory.
@@ -170,7 +174,7 @@ __device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Rou
 }
 
 // A dispatch that ends unsatisfied still leaves counts of zero and no ids. All threads of the first `blocks` blocks.
-EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, bool by_expert, u32 blocks) {
+EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, u32 stamp, bool by_expert, u32 blocks) {
     Team t = whole_block();
     t.blocks = blocks;
     u64 rows = p.out_rows * (by_expert ? p.local_experts : p.comm.ranks), ids = by_expert ? rows : rows * p.num_topk;
@@ -180,9 +184,9 @@ EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, bool by_expert, u3
     if (t.block != 0) return;
     for (u32 i = t.index; by_expert && i < p.local_experts * p.comm.ranks * 2; i += t.threads) at<u32>(p.out_source_ranges)[i] = 0;
     for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out_rank_counts)[i] = at<u32>(p.recv_counts)[i] = 0;
-    for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, i, 0);
+    for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, stamp, i, 0);
     if (t.index < 2) at<i64>(p.out_true_rows)[t.index] = 0;
-    if (t.index == 0) tell(p, 0, 0);
+    if (t.index == 0) tell(p, stamp, 0, 0);
 }
 
 } // namespace ep

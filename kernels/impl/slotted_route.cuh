@@ -15,10 +15,11 @@ struct Routing {
     u32 *before;             // [columns] tokens of earlier chunks
     u32 *masks;              // [chunk_words][columns] of the chunk
     u32 columns, words;
+    u32 stamp;               // of what is told to the host
 };
 
 __device__ __forceinline__ Routing make_routing(const SlottedDispatchParams &p, char *shared) {
-    Routing r;
+    Routing r = {};
     r.columns = p.comm.ranks + p.num_experts;
     r.words = p.chunk_words;
     r.bases = reinterpret_cast<u64 *>(shared);

@@ -24,8 +24,9 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 46] = [
+const NAMES: [&str; 47] = [
     "deepep_barrier",
+    "deepep_claim",
     "deepep_release",
     "deepep_dispatch_by_rank",
     "deepep_dispatch_by_rank_send",

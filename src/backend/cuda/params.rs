@@ -35,6 +35,7 @@ macro_rules! numbers_of_kernels {
 
 numbers_of_kernels! {
     NEAR_BASES: usize = 8;
+    CAPTURED: u64 = 1 << 63;
     WORD_BYTES: u64 = 64;
     PHASES: usize = 4;
     MAX_WINDOWS: usize = 8;
@@ -49,7 +50,6 @@ numbers_of_kernels! {
     COPY_OUT: u32 = 2;
     COPY_SCALES: u32 = 128;
     KEEP_OPEN: u32 = 4;
-    ENDS_READS: u32 = 8;
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
@@ -57,6 +57,8 @@ numbers_of_kernels! {
 
 /// Bytes of the buffer's state in device memory, which only kernels read.
 pub const STATE_BYTES: u64 = 512;
+/// Where in it the number of the running launch lies.
+pub const OWNER_BYTES: u64 = 384;
 /// Bytes of what a dispatch leaves for its receive and its combine.
 pub const RECORD_BYTES: u64 = 128;
 
@@ -189,7 +191,6 @@ shared_with_kernels! {
         row_bytes: u32,
         dtype: u32,
         window: u32,
-        dispatch_window: u32,
         reduce_warps: u32,
         slices: u32,
         slice_shift: u32,
@@ -295,8 +296,25 @@ shared_with_kernels! {
 
     struct ReleaseParams {
         comm: CommParams,
-        kind: u32,
+        record: u64,
+        abandon: u32,
+    }
+
+    struct ClaimParams {
+        comm: CommParams,
         window: u32,
+    }
+
+    /// What the kernels keep of epochs and windows.
+    struct BufferWords {
+        epoch: u64,
+        received: u64,
+        sent: [u64; PHASES],
+        reads_ended: u64,
+        in_flight: u64,
+        poisoned: u64,
+        ends: [[u64; MAX_WINDOWS]; WINDOW_KINDS],
+        acks: [[u64; MAX_WINDOWS]; WINDOW_KINDS],
     }
 
     struct BufferControl {
@@ -338,6 +356,8 @@ mod tests {
             text += &format!("static_assert({name} == {value}, \"{name}\");\n");
         }
         text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
+        text +=
+            &format!("static_assert(__builtin_offsetof(BufferState, owner) == {OWNER_BYTES}, \"owner\");\n");
         text += &format!("static_assert(sizeof(HandleRecord) == {RECORD_BYTES}, \"HandleRecord\");\n");
         for (name, size, fields) in layouts() {
             text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");

@@ -146,8 +146,15 @@ impl Cuda {
         // SAFETY: the handle's array of these words. A copy to the host costs a decode step nothing, a kernel that writes
         // host memory each time more than a microsecond.
         unsafe { self.read(&mut bytes, handle.at(handle.arrays.told))? };
-        let words = bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)));
-        let number = |word: u64| (word >> 32 == handle.awaited & 0xffff_ffff).then_some(word as i32);
+        let words =
+            bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)));
+        // As for a packed layout's word: a launch of the host's own, or any of a graph.
+        let by_graph = 1 << 31;
+        let known = |stamp: u64| match handle.awaited & CAPTURED {
+            0 => stamp & !by_graph == handle.awaited & (by_graph - 1),
+            _ => stamp & by_graph != 0,
+        };
+        let number = |word: u64| known(word >> 32).then_some(word as i32);
         let Some(numbers) = words.map(number).collect::<Option<Vec<i32>>>() else { return Ok(None) };
         Ok(Some((numbers[0].into(), numbers[1..].to_vec())))
     }

@@ -118,8 +118,7 @@ fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
 fn counting_memory(config: &Config) -> (u64, u64) {
     let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
     let columns = ranks + experts;
-    let words =
-        config.max_tokens.div_ceil(32).min(MOST_CHUNK_WORDS).min(MASK_BYTES / (columns * 4)).max(1);
+    let words = config.max_tokens.div_ceil(32).min(MOST_CHUNK_WORDS).min(MASK_BYTES / (columns * 4)).max(1);
     let received = (config.experts.most_local() as u64 + 1) * (ranks + 1);
     (words, 8 * ranks + 4 * (columns + columns + (words * columns).max(received)))
 }
