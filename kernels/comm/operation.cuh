@@ -47,17 +47,20 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
     __syncthreads();
 }
 
-// True in every thread of the block that passes ticket `stage` last. Whatever any block wrote before, this block sees.
-__device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) {
+// True in every thread of the block that is the last of `blocks` to pass ticket `stage`. Whatever any of them wrote before,
+// this block sees.
+__device__ __forceinline__ bool pass_ticket_of(const CommParams &c, OperationState &op, u32 stage, u32 blocks) {
     __syncthreads();
     if (threadIdx.x == 0) {
         u32 *ticket = &buffer_state(c)->tickets[stage];
-        op.is_last = ptx::add_acq_rel_gpu(ticket, 1) == gridDim.x - 1;
+        op.is_last = ptx::add_acq_rel_gpu(ticket, 1) == blocks - 1;
         if (op.is_last) ptx::store_relaxed_gpu(ticket, 0);
     }
     __syncthreads();
     return op.is_last != 0;
 }
+
+__device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) { return pass_ticket_of(c, op, stage, gridDim.x); }
 
 // What an operation changes. `window` NO_WINDOW leaves the windows alone.
 struct Outcome {

@@ -53,7 +53,7 @@ __device__ __forceinline__ void tell_progress(const DispatchParams &p, const Ope
 }
 
 // Bad ids of this operation, if any: the first in row order. One thread of the block that publishes the counts.
-template <class Params> __device__ inline void report_bad_id(const Params &p, const OperationState &op) {
+template <class Params> EP_SELDOM void report_bad_id(const Params &p, const OperationState &op) {
     BufferState *state = buffer_state(p.comm);
     u64 bad = ptx::load_relaxed_gpu(&state->first_bad);
     if (!bad) return;

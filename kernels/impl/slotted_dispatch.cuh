@@ -10,32 +10,7 @@ namespace ep {
 
 struct SlottedShared {
     OperationState op;
-    u32 bad_id;              // a token of this block has one
 };
-
-// The block that finishes must know that all others have read the buffer's words and sent: they check in, and none waits
-// for an answer. Above the count of blocks, one for each that has seen a bad id.
-constexpr u32 BAD_ID = 1 << 16;
-__device__ __forceinline__ void check_in(const CommParams &c, bool bad) {
-    ptx::add_release_gpu(&buffer_state(c)->tickets[TICKET_SENT], bad ? 1 + BAD_ID : 1);
-}
-
-// One thread of block 0, until the others have checked in; bad: whether any has seen a bad id. Bounded like every wait.
-EP_SELDOM bool await_check_in(const CommParams &c, OperationState &op, bool &bad) {
-    u32 *ticket = &buffer_state(c)->tickets[TICKET_SENT];
-    if (gridDim.x == 1) return true;
-    u64 since = ptx::nanoseconds();
-    for (;;) {
-        u32 v = ptx::load_acquire_gpu(ticket);
-        if (v >= BAD_ID) bad = true;
-        if (v % BAD_ID == gridDim.x - 1) break;
-        if (ptx::nanoseconds() - since <= timeout_of(c, op) && !ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned)) continue;
-        note_failure(c, op, {TIMEOUT, 0, since}, c.rank, DATA, op.epoch);
-        return false;
-    }
-    ptx::store_relaxed_gpu(ticket, 0);
-    return true;
-}
 
 // Before anything is stored to a peer. `open`: rows of the handle's last dispatch are still read in place. False: the
 // operation has failed or is refused (then op.status is BUSY).
@@ -59,6 +34,16 @@ EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, b
     report_soft(p.comm, op, BUSY, -1, -1);
     at<HandleRecord>(p.record)->dispatch_refused = 1;
     finish(p.comm, op, no_outcome());
+}
+
+__device__ __forceinline__ RowDeal deal_rows(const SlottedDispatchParams &p, bool cast) {
+    RowDeal d;
+    d.own = {blockIdx.x, gridDim.x, p.num_tokens};
+    d.warps = p.row_warps;
+    d.pairs = cast && p.x_dtype == FP32;
+    d.row_bytes = cast ? p.hidden * (d.pairs ? 4 : 2) : p.row_bytes;
+    d.pieces = div_up(d.row_bytes, PIECE_BYTES);
+    return d;
 }
 
 // What one warp has on its way before the buffer's words are here: ids to count, and its first row or routing.
@@ -85,12 +70,12 @@ __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p,
 // What lies beside the rows of own tokens [from, to), in the chunk that begins at `chunk`. One of the side warps.
 template <bool BY_EXPERT, bool CAST>
 __device__ inline void send_beside(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, SideGroup group, u32 from, u32 to,
-                                   Tokens chunk, bool &bad) {
+                                   Tokens chunk) {
     u32 index = warp_id() - deal.warps, warps = blockDim.x / WARP - deal.warps, per_group = WARP / p.num_topk;
     for (u32 j = from + index * per_group; j < to; j += warps * per_group) {
         if (j != index * per_group) group = load_side_group(p, given, deal.own, j, to);
         group.valid = group.valid && group.token < chunk.end;
-        send_side_group<BY_EXPERT>(p, r, group, chunk.begin, bad);
+        send_side_group<BY_EXPERT>(p, r, group, chunk.begin);
     }
     if (!CAST && p.scale_bytes)
         for (u32 j = from + index; j < to; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
@@ -98,8 +83,7 @@ __device__ inline void send_beside(const SlottedDispatchParams &p, const Routing
 
 // Rows and routing of the block's own tokens, chunk by chunk. All threads; a block barrier is to follow.
 template <bool BY_EXPERT, bool CAST>
-__device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, u32 count, FirstLoads f,
-                                             bool &bad) {
+__device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, u32 count, FirstLoads f) {
     u32 unit = warp_id(), chunk_tokens = r.words * 32, sent = 0;
     for (u32 begin = 0;; begin += chunk_tokens) {
         Tokens chunk = {begin, min(begin + chunk_tokens, max(count, begin))};
@@ -118,7 +102,7 @@ __device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, con
             }
         } else {
             __syncthreads();
-            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, sent, own_end, chunk, bad);
+            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, sent, own_end, chunk);
         }
         sent = own_end;
         if (chunk.end >= count) break;
@@ -173,38 +157,41 @@ template <bool BY_EXPERT> __device__ __forceinline__ u32 receivers(const Slotted
     return min(div_up(rank_outputs(p).total(), blockDim.x), gridDim.x);
 }
 
-// Waits for the peers, writes the outputs and ends the operation with `o`. Block 0 has stored that outcome, before it
-// waited, unless the peers are to be told of the end of the reads: then the last block does all. (A failure poisons the
-// buffer, whose words then count no more.)
-template <bool BY_EXPERT>
-__device__ __forceinline__ void receive_slotted(const SlottedDispatchParams &p, const Routing &r, OperationState &op, u64 turn, Outcome o) {
+// Waits for the peers and writes the outputs. False: it has failed, or this block has no part in it.
+template <bool BY_EXPERT> __device__ __forceinline__ bool receive_slotted(const SlottedDispatchParams &p, const Routing &r, OperationState &op, u64 turn) {
     u32 blocks = receivers<BY_EXPERT>(p);
-    if (blockIdx.x >= blocks) return;
-    if (!wait_arrivals(p.comm, op, turn)) return write_no_slots(p, r.stamp, BY_EXPERT, blocks);
+    if (blockIdx.x >= blocks) return false;
+    if (!wait_arrivals(p.comm, op, turn)) {
+        write_no_slots(p, r.stamp, BY_EXPERT, blocks);
+        return false;
+    }
     if (BY_EXPERT)
         receive_by_expert(p, r, op, r.masks);
     else
         receive_by_rank(p, r, op, blocks, r.masks);
-    if (acknowledges(p)) {
-        if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
-        o.acknowledged = acknowledge(p.comm, op);
-        if (threadIdx.x == 0) finish(p.comm, op, o);
-        return;
-    }
-    if (blockIdx.x != 0) return;
-    __syncthreads();
-    if (op.status != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
-    if (threadIdx.x == 0) give_up_buffer(p.comm);
+    return true;
 }
 
-// Block 0's last thread, when the other blocks have read the buffer's words.
-__device__ inline void settle(const SlottedDispatchParams &p, SlottedShared &s, u32 count, bool sends, const Outcome &o) {
-    bool bad = s.bad_id;
-    if (!await_check_in(p.comm, s.op, bad)) return;
-    if (sends) keep_slots_sent(p, s.op, count);
+// The end of a receive that comes when all blocks have received: the last one ends the operation.
+__device__ inline void end_with_ticket(const SlottedDispatchParams &p, OperationState &op, u32 blocks, Outcome o, bool record) {
+    if (!pass_ticket_of(p.comm, op, TICKET_RECEIVED, blocks)) return;
+    if (acknowledges(p)) o.acknowledged = acknowledge(p.comm, op);
+    if (threadIdx.x != 0) return;
+    if (record) keep_slots_received(p);
+    finish(p.comm, op, o);
+}
+
+// One thread of block 0. When all blocks have announced what they sent, they have read the buffer's words, too, and told of
+// bad ids: then what this operation changes can be stored, while the peers' rows are still on their way. (A failure poisons
+// the buffer, whose words then count no more.)
+EP_SELDOM void settle(const SlottedDispatchParams &p, OperationState &op, u32 count, Outcome o) {
+    u64 turn = op.words.sent[DATA];
+    if (!wait_counter(p.comm, op, arrival_word(p.comm, p.comm.rank, p.comm.rank), (turn + 1) * ARRIVALS, p.comm.rank, DATA, 0)) return;
+    u64 bad = ptx::load_relaxed_gpu(&buffer_state(p.comm)->first_bad);
+    keep_slots_sent(p, op, count);
     if (o.received) keep_slots_received(p);
-    if (bad) report_bad_id(p, s.op);
-    if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
+    if (!(o.received && acknowledges(p))) store_outcome(p.comm, op, o);
+    if (bad) report_bad_id(p, op);
 }
 
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -214,40 +201,30 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     GivenRouting given = given_routing(p);
     // Everything that does not depend on the buffer's words is on its way when they come. Tokens are dealt by the number
     // the host knows; the device may have fewer.
-    u32 senders = min(gridDim.x, max(p.num_tokens, 1));
-    RowDeal deal;
-    deal.own = {blockIdx.x, senders, blockIdx.x < senders ? p.num_tokens : 0};
-    deal.warps = p.row_warps;
-    deal.pairs = CAST && p.x_dtype == FP32;
-    deal.row_bytes = CAST ? p.hidden * (deal.pairs ? 4 : 2) : p.row_bytes;
-    deal.pieces = div_up(deal.row_bytes, PIECE_BYTES);
+    RowDeal deal = deal_rows(p, CAST);
     FirstLoads first = load_first(p, r, given, deal);
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u32 count = p.flags & CACHED ? (u32)record->num_tokens : token_count(p);
     bool open = record->open != 0;
     if (WHOLE) r.stamp = told_stamp(p);
     init_routing(p, r);
-    bool last_thread = threadIdx.x == blockDim.x - 1;
-    if (last_thread) s.bad_id = 0;
     begin(p.comm, op);
     Guard guard = WRITE_AT_ONCE;
     if (!enter_slotted(p, op, open, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
     if (blockIdx.x == 0) name_operation(p.comm, op);
-    if (blockIdx.x < senders) {
-        bool bad = false;
-        send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first, bad);
-        if (bad) s.bad_id = 1;
-        __syncthreads();
-        if (warp_id() == 0) announce(p.comm, blockIdx.x, senders);
-    }
+    send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first);
+    __syncthreads();
+    if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);
     Outcome o = slotted_outcome(p, guard);
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
-    if (last_thread && blockIdx.x != 0) check_in(p.comm, s.bad_id);
-    if (last_thread && blockIdx.x == 0) settle(p, s, count, true, o);
-    if (WHOLE) return receive_slotted<BY_EXPERT>(p, r, op, op.words.sent[DATA], o);
+    if (blockIdx.x == 0 && threadIdx.x == blockDim.x - 1) settle(p, op, count, o);
+    if (WHOLE) {
+        if (!receive_slotted<BY_EXPERT>(p, r, op, op.words.sent[DATA])) return;
+        if (acknowledges(p)) return end_with_ticket(p, op, receivers<BY_EXPERT>(p), o, false);
+    }
     if (blockIdx.x != 0) return;
     __syncthreads();
-    if (op.status != SUCCESS) return fail(p.comm, op, op.words.sent[DATA]);
+    if (op.status != SUCCESS) return fail(p.comm, op, op.words.sent[DATA]); // not all blocks have sent
     if (threadIdx.x == 0) give_up_buffer(p.comm);
 }
 
@@ -256,10 +233,9 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     Routing r = make_routing(p, shared);
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u64 turn = record->dispatch_turn, epoch = record->dispatch_epoch;
-    bool refused = record->dispatch_refused != 0, last_thread = threadIdx.x == blockDim.x - 1;
+    bool refused = record->dispatch_refused != 0;
     r.stamp = told_stamp(p);
     init_ranks(p, r);
-    if (last_thread) s.bad_id = 0;
     begin(p.comm, op);
     u64 next = op.epoch;
     __syncthreads();
@@ -269,10 +245,9 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     }
     __syncthreads();
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
-    Outcome o = received_outcome(p, no_outcome(), next);
-    if (last_thread && blockIdx.x != 0) check_in(p.comm, false);
-    if (last_thread && blockIdx.x == 0) settle(p, s, 0, false, o);
-    receive_slotted<BY_EXPERT>(p, r, op, turn, o);
+    // Blocks without a part in the receive have read the buffer's words, too.
+    if (blockIdx.x < receivers<BY_EXPERT>(p) && !receive_slotted<BY_EXPERT>(p, r, op, turn)) return;
+    end_with_ticket(p, op, gridDim.x, received_outcome(p, no_outcome(), next), true);
 }
 
 } // namespace ep

@@ -77,7 +77,7 @@ __device__ __forceinline__ void sum_expert_count(const SlottedDispatchParams &p,
 
 // The same where slabs are smaller than what may come: by the ids of the rows that fit. One block; `counts`: a word of
 // shared memory per local expert.
-EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, const Routing &r, u32 *counts) {
+EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, Routing r, u32 *counts) {
     for (u32 i = threadIdx.x; i < p.local_experts; i += blockDim.x) counts[i] = 0;
     __syncthreads();
     const u32 *ids = at<const u32>(own_base(p.comm) + p.side_ids);
@@ -108,7 +108,7 @@ __device__ inline void write_rank_counts(const SlottedDispatchParams &p, const R
 }
 
 // Rows and scales from the window to caller memory.
-EP_SELDOM void copy_slotted_rows(const SlottedDispatchParams &p, const Routing &r, const Team &t) {
+EP_SELDOM void copy_slotted_rows(const SlottedDispatchParams &p, Routing r, Team t) {
     u64 base = own_base(p.comm);
     u32 rows = (u32)p.out_rows * p.comm.ranks, warps = t.blocks * t.warps();
     for (u32 i = t.warp() * t.blocks + t.block; i < rows; i += warps) { // the rows of a slab go to different blocks

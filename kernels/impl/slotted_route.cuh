@@ -120,7 +120,7 @@ __device__ __forceinline__ u32 tokens_of(const Routing &r, u32 column) {
 }
 
 // Between two chunks. All threads.
-EP_SELDOM void next_chunk(const Routing &r) {
+EP_SELDOM void next_chunk(Routing r) {
     __syncthreads();
     for (u32 column = threadIdx.x; column < r.columns; column += blockDim.x) {
         r.before[column] = tokens_of(r, column);

@@ -28,21 +28,19 @@ __device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams
 }
 
 // The home of a lane's expert, or rank FULL: out of range, repeated in its row, or of a rank that was given up.
-__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, bool &bad) {
+__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g) {
     bool in_range = (u64)g.given < p.num_experts;
     // Experts are fewer than 2^20, tokens of a group at most 2^5.
     u32 same = ptx::match_any(in_range ? g.slot << 20 | (u32)g.given : 1u << 31 | lane_id());
     bool first = (u32)__ffs((i32)same) - 1 == lane_id();
-    if (g.valid && g.given != -1 && !(in_range && first)) {
-        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index); // kept inverted, so that zero means none
-        bad = true;
-    }
+    if (g.valid && g.given != -1 && !(in_range && first)) // kept inverted, so that zero means none
+        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index);
     return first ? home_of(p, r, g.given) : Home{FULL, 0};
 }
 
 // Sends a group's routing; the handle keeps it. One warp; the tokens lie in the chunk that begins at `chunk`.
-template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk, bool &bad) {
-    Home home = canonical_home(p, r, g, bad);
+template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk) {
+    Home home = canonical_home(p, r, g);
     bool has = home.rank != FULL;
     u32 token = g.valid ? g.token - chunk : 0, first_lane = g.slot * p.num_topk;
     if (g.valid) {
@@ -67,7 +65,7 @@ template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDi
 }
 
 // The given scales of the chunk's `token`-th token, row-major and padded with zeros. One warp.
-EP_SELDOM void send_given_scales(const SlottedDispatchParams &p, const Routing &r, u32 chunk, u32 token) {
+EP_SELDOM void send_given_scales(const SlottedDispatchParams &p, Routing r, u32 chunk, u32 token) {
     u32 parts = p.scale_stride / 16;
     for (u32 first = 0; first < parts; first += WARP) {
         u32 part = first + lane_id();

@@ -2,7 +2,7 @@
 //!
 //! A few tokens have to be on their way as soon as possible, so everything is spread as thinly as it goes: a warp takes
 //! one piece of one row at a time, a block as many warps as make whole rows, and the grid as many blocks as there is work
-//! for, sending or receiving, up to the SMs of the rank. One token is then sent by one block, which alone announces it.
+//! for, sending or receiving, up to the SMs of the rank.
 
 use super::tuning::Tuning;
 use crate::error::{Error, Result};
