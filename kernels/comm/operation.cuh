@@ -23,16 +23,28 @@ struct OperationState {
 __device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
 __device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
 
-// Reads the buffer's words and claims the buffer for this launch. All threads call it; afterwards op.status says
-// whether the operation may go on. op.epoch is the next epoch, right for operations that send.
-__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
-    constexpr u32 words = sizeof(BufferWords) / 8;
+// What a thread has asked of the buffer's state: one of its words, and whose the buffer is.
+struct Started {
+    u64 word, owner;
+};
+
+// Asks for the buffer's words and claims the buffer for this launch. Nothing waits for the answers before `begin`.
+__device__ __forceinline__ Started start(const CommParams &c) {
+    constexpr u32 words = sizeof(BufferWords) / 8; // at most the threads of the smallest block
+    static_assert(words <= 2 * WARP, "one word for each thread");
     BufferState *state = buffer_state(c);
-    for (u32 i = threadIdx.x; i < words; i += blockDim.x)
-        reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
+    Started started = {0, 0};
+    if (threadIdx.x < words) started.word = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + threadIdx.x);
+    if (threadIdx.x == blockDim.x - 1) started.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
+    return started;
+}
+
+// All threads call it; afterwards op.status says whether the operation may go on. op.epoch is the next epoch, right for
+// operations that send.
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &started) {
+    if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = started.word;
     if (threadIdx.x == blockDim.x - 1) {
-        u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
-        op.flag = owner != 0 && owner != c.launch;
+        op.flag = started.owner != 0 && started.owner != c.launch;
         op.is_last = 0;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
@@ -48,6 +60,8 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
     __syncthreads();
 }
 
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) { begin(c, op, start(c)); }
+
 // True in every thread of the block that passes ticket `stage` last. Whatever any block wrote before, this block sees.
 __device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) {
     __syncthreads();
@@ -58,6 +72,16 @@ __device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState 
     }
     __syncthreads();
     return op.is_last != 0;
+}
+
+// The same without a word about what the blocks wrote: true in one thread, thread 0 of the block that comes last.
+__device__ __forceinline__ bool pass_quietly(const CommParams &c, u32 stage) {
+    __syncthreads();
+    if (threadIdx.x != 0) return false;
+    u32 *ticket = &buffer_state(c)->tickets[stage];
+    if (ptx::add_relaxed_gpu_old(ticket, 1) != gridDim.x - 1) return false;
+    ptx::store_relaxed_gpu(ticket, 0);
+    return true;
 }
 
 // What an operation changes. `window` NO_WINDOW leaves the windows alone.
@@ -71,10 +95,9 @@ struct Outcome {
     bool acknowledged;       // a READ signal for the windows above went out
 };
 
-// One thread of the last block. The buffer is free for the next launch afterwards.
-__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
-    BufferState *state = buffer_state(c);
-    BufferWords *w = &state->words;
+// One thread of the last block.
+__device__ __forceinline__ void note_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
+    BufferWords *w = &buffer_state(c)->words;
     if (o.sent) w->epoch = op.epoch;
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
     for (u32 p = 0; p < PHASES; p++)
@@ -89,8 +112,15 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
         w->ends[DISPATCH_WINDOW][o.other_window] = o.other_ends;
         if (o.acknowledged) w->acks[DISPATCH_WINDOW][o.other_window] = ack;
     }
+}
+
+// The buffer is free for the next launch.
+__device__ __forceinline__ void free_buffer(const CommParams &c) { buffer_state(c)->owner = 0; }
+
+__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
+    note_outcome(c, op, o);
     __threadfence();
-    state->owner = 0;
+    free_buffer(c);
 }
 
 __device__ __forceinline__ Outcome no_outcome() {

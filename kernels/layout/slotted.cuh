@@ -56,6 +56,7 @@ struct SlottedCombineParams {
 
     u64 record;
     u64 ids, weights, recv_counts, recv_slots, recv_positions, recv_weights; // of the handle
+    u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
     u64 expert_home;
 
     // this rank's rows, as the dispatch handed them out
@@ -77,6 +78,7 @@ struct SlottedCombineParams {
     u32 num_topk, num_experts, max_tokens;
     u32 row_bytes, dtype;
     u32 window, dispatch_window;
+    u32 stash;               // own partial sums that each warp keeps in shared memory while it waits, at least 1
     u32 flags;
 };
 

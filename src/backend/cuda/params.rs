@@ -48,6 +48,7 @@ numbers_of_kernels! {
     CACHED: u32 = 1;
     COPY_OUT: u32 = 2;
     COPY_SCALES: u32 = 128;
+    OWN_ROWS: u32 = 256;
     KEEP_OPEN: u32 = 4;
     ENDS_READS: u32 = 8;
     EXACT: u32 = 16;
@@ -264,6 +265,7 @@ shared_with_kernels! {
         recv_slots: u64,
         recv_positions: u64,
         recv_weights: u64,
+        own_rows: u64,
         expert_home: u64,
         x: u64,
         x_stride: u64,
@@ -285,6 +287,7 @@ shared_with_kernels! {
         dtype: u32,
         window: u32,
         dispatch_window: u32,
+        stash: u32,
         flags: u32,
     }
 
