@@ -22,6 +22,12 @@ __device__ __forceinline__ SlotRoute load_slot_route(const SlottedCombineParams 
     return r;
 }
 
+// Whether a lane holds the largest k of its rank. All lanes; `rank` FULL where there is no expert.
+__device__ __forceinline__ bool leads_rank(const SlotRoute &r, u32 rank) {
+    u32 same = ptx::match_any(rank);
+    return r.id >= 0 && 31 - __clz((i32)same) == (i32)lane_id();
+}
+
 // The rows that enter a token's sum, in order. own: which of them is this rank's partial sum, made here, or FULL.
 struct SlotTerms {
     Terms rows;
@@ -36,7 +42,7 @@ __device__ __forceinline__ SlotTerms slot_terms(const SlottedCombineParams &p, u
     t.own_row = {p.comm.rank, (u32)r.own, r.own >= 0};
     u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : FULL;
     bool mine = rank == p.comm.rank && t.own_row.exists;
-    bool leads = r.id >= 0 && 31 - __clz((i32)ptx::match_any(rank)) == (i32)lane_id();
+    bool leads = leads_rank(r, rank);
     u32 key = exact || p.flags & ASCENDING_K ? lane_id() : rank << 5 | lane_id();
     u64 from = slot_row(p, p.comm.rank, token * p.num_topk + lane_id());
     if (exact && t.own_row.exists) {
@@ -46,7 +52,9 @@ __device__ __forceinline__ SlotTerms slot_terms(const SlottedCombineParams &p, u
     bool has = exact ? r.id >= 0 : leads;
     t.rows = make_terms(has, key, from, r.weight);
     u32 own = __ballot_sync(FULL, leads && mine);
-    if (own && !exact) t.own = __popc(__ballot_sync(FULL, has && key < __shfl_sync(FULL, key, __ffs((i32)own) - 1)));
+    if (exact || !own) return t;
+    u32 own_key = __shfl_sync(FULL, key, __ffs((i32)own) - 1);
+    t.own = __popc(__ballot_sync(FULL, has && key < own_key));
     return t;
 }
 
@@ -148,8 +156,7 @@ template <class Row, Kind KIND> struct SlotSums {
     __device__ __forceinline__ void carry(const SlottedCombineParams &p, u32 token) const {
         SlotRoute r = load_slot_route(p, token);
         u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : FULL;
-        bool leads = r.id >= 0 && 31 - __clz((i32)ptx::match_any(rank)) == (i32)lane_id();
-        sum_carried(p, token, r.id, leads, rank, slot_carried(p, p.comm.rank, token * p.num_topk + lane_id()));
+        sum_carried(p, token, r.id, leads_rank(r, rank), rank, slot_carried(p, p.comm.rank, token * p.num_topk + lane_id()));
     }
 };
 
