@@ -23,9 +23,9 @@ struct OperationState {
 __device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
 __device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
 
-// What a thread has asked of the buffer's state: one of its words, and whose the buffer is.
+// What a thread has asked of the buffer's state: one of its words; the last thread, which decides, all it needs.
 struct Started {
-    u64 word, owner;
+    u64 word, owner, epoch, poisoned;
 };
 
 // Asks for the buffer's words and claims the buffer for this launch. Nothing waits for the answers before `begin`.
@@ -33,29 +33,29 @@ __device__ __forceinline__ Started start(const CommParams &c) {
     constexpr u32 words = sizeof(BufferWords) / 8; // at most the threads of the smallest block
     static_assert(words <= 2 * WARP, "one word for each thread");
     BufferState *state = buffer_state(c);
-    Started started = {0, 0};
-    if (threadIdx.x < words) started.word = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + threadIdx.x);
-    if (threadIdx.x == blockDim.x - 1) started.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
-    return started;
+    Started s = {};
+    if (threadIdx.x < words) s.word = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + threadIdx.x);
+    if (threadIdx.x == blockDim.x - 1) {
+        s.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
+        s.epoch = ptx::load_relaxed_gpu(&state->words.epoch);
+        s.poisoned = ptx::load_relaxed_gpu(&state->words.poisoned);
+    }
+    return s;
 }
 
 // All threads call it; afterwards op.status says whether the operation may go on. op.epoch is the next epoch, right for
 // operations that send.
-__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &started) {
-    if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = started.word;
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &s) {
+    if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = s.word;
     if (threadIdx.x == blockDim.x - 1) {
-        op.flag = started.owner != 0 && started.owner != c.launch;
+        op.epoch = s.epoch + 1;
+        op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
         op.adopted = 0;
         op.expected = 0;
         op.waited_since = 0;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        op.epoch = op.words.epoch + 1;
-        op.status = op.words.poisoned ? (u32)op.words.poisoned : op.flag ? (u32)CONCURRENT_USE : (u32)SUCCESS;
     }
     __syncthreads();
 }

@@ -184,7 +184,7 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, scales) == 336, "Slotted
 static_assert(__builtin_offsetof(SlottedDispatchParams, side_ids) == 344, "SlottedDispatchParams.side_ids");
 static_assert(__builtin_offsetof(SlottedDispatchParams, side_weights) == 352, "SlottedDispatchParams.side_weights");
 static_assert(__builtin_offsetof(SlottedDispatchParams, side_positions) == 360, "SlottedDispatchParams.side_positions");
-static_assert(__builtin_offsetof(SlottedDispatchParams, side_source) == 368, "SlottedDispatchParams.side_source");
+static_assert(__builtin_offsetof(SlottedDispatchParams, side_slots) == 368, "SlottedDispatchParams.side_slots");
 static_assert(__builtin_offsetof(SlottedDispatchParams, side_counts) == 376, "SlottedDispatchParams.side_counts");
 static_assert(__builtin_offsetof(SlottedDispatchParams, out_x) == 384, "SlottedDispatchParams.out_x");
 static_assert(__builtin_offsetof(SlottedDispatchParams, out_x_stride) == 392, "SlottedDispatchParams.out_x_stride");

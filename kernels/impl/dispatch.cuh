@@ -22,7 +22,7 @@ struct DispatchShared {
 // Tickets of a dispatch.
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
-__device__ __forceinline__ u32 token_count(const DispatchParams &p) {
+template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.num_tokens_device) return p.num_tokens;
     i32 n = __ldg(at<const i32>(p.num_tokens_device));
     return n < 0 ? 0 : min((u32)n, p.num_tokens);
@@ -53,7 +53,7 @@ __device__ __forceinline__ void tell_progress(const DispatchParams &p, const Ope
 }
 
 // Bad ids of this operation, if any: the first in row order. One thread of the block that publishes the counts.
-__device__ inline void report_bad_id(const DispatchParams &p, const OperationState &op) {
+template <class Params> __device__ inline void report_bad_id(const Params &p, const OperationState &op) {
     BufferState *state = buffer_state(p.comm);
     u64 bad = ptx::load_relaxed_gpu(&state->first_bad);
     if (!bad) return;

@@ -31,7 +31,7 @@ struct SlottedDispatchParams {
 
     // symmetric memory: the dispatch window, chosen by the host
     u64 rows, scales;
-    u64 side_ids, side_weights, side_positions, side_source; // i32, f32, i32 [rows][topk], i64[rows]
+    u64 side_ids, side_weights, side_positions, side_slots; // i32, f32, i32 [rows][topk], i32[rows]
     u64 side_counts;         // i32[source][count_stride]: rows, then rows of each local expert
 
     // output of the receive

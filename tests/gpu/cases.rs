@@ -119,6 +119,13 @@ pub enum Mode {
 pub struct Case {
     pub ranks: usize,
     pub by_expert: bool,
+    pub slotted: bool,
+    /// Without combines.
+    pub dispatches: bool,
+    /// Slotted, everything in caller memory: rows of a slab, fewer than may come; 0 for all.
+    pub slab_rows: usize,
+    /// Every rank always has all its tokens.
+    pub full: bool,
     pub tokens: usize,
     pub hidden: usize,
     pub topk: usize,
@@ -146,6 +153,10 @@ impl Default for Case {
         Case {
             ranks: 2,
             by_expert: false,
+            slotted: false,
+            dispatches: false,
+            slab_rows: 0,
+            full: false,
             tokens: 64,
             hidden: 512,
             topk: 4,
@@ -183,6 +194,7 @@ impl Case {
     pub fn inputs(&self, rank: usize, round: usize) -> Inputs {
         let mut rng = Rng::new((round * 1000 + rank + 1) as u64 * 7919 + self.hidden as u64);
         let tokens = match rng.below(8) {
+            _ if self.full => self.tokens,
             0 => 0,
             1 => self.tokens,
             _ => rng.below(self.tokens + 1),
@@ -230,7 +242,31 @@ impl Case {
     }
 
     pub fn layout(&self) -> u32 {
-        u32::from(self.by_expert)
+        u32::from(self.by_expert) + 2 * u32::from(self.slotted)
+    }
+
+    /// Experts of a rank.
+    pub fn local_experts(&self, rank: usize) -> usize {
+        match self.map() {
+            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
+            None => self.experts / self.ranks + usize::from(rank < self.experts % self.ranks),
+        }
+    }
+
+    /// Slabs of the outputs of a rank's dispatch, and rows that each may get.
+    pub fn slabs(&self, rank: usize) -> (usize, usize) {
+        let all = self.ranks * self.tokens;
+        let most_local = (0..self.ranks).map(|rank| self.local_experts(rank)).max().unwrap();
+        let align = self.align as usize;
+        match (self.slotted, self.by_expert, self.max_expert_rows) {
+            (true, false, _) => (self.ranks, self.tokens),
+            (true, true, _) => (self.local_experts(rank), all),
+            (false, false, _) => (1, all),
+            (false, true, 0) => {
+                (1, (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align)
+            }
+            (false, true, rows) => (1, rows as usize),
+        }
     }
 
     pub fn config(&self, place: crate::Where) -> deep_ep_buffer_config_t {
@@ -248,7 +284,7 @@ impl Case {
         config.max_combine_row_bytes = combine_bytes as i64;
         config.num_experts = self.experts as i32;
         config.num_topk = self.topk as i32;
-        config.expert_alignment = if self.by_expert { self.align } else { 0 };
+        config.expert_alignment = if self.by_expert && !self.slotted { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
         config.timeout_ms = 4000;

@@ -24,7 +24,7 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 60] = [
+const NAMES: [&str; 70] = [
     "deepep_barrier",
     "deepep_release",
     "deepep_dispatch_by_rank",
@@ -37,6 +37,16 @@ const NAMES: [&str; 60] = [
     "deepep_dispatch_by_expert_recv",
     "deepep_dispatch_by_expert_cast",
     "deepep_dispatch_by_expert_cast_send",
+    "deepep_slotted_dispatch_by_rank",
+    "deepep_slotted_dispatch_by_rank_send",
+    "deepep_slotted_dispatch_by_rank_recv",
+    "deepep_slotted_dispatch_by_rank_cast",
+    "deepep_slotted_dispatch_by_rank_cast_send",
+    "deepep_slotted_dispatch_by_expert",
+    "deepep_slotted_dispatch_by_expert_send",
+    "deepep_slotted_dispatch_by_expert_recv",
+    "deepep_slotted_dispatch_by_expert_cast",
+    "deepep_slotted_dispatch_by_expert_cast_send",
     "deepep_combine_by_rank_bf16",
     "deepep_combine_by_rank_fp16",
     "deepep_combine_by_rank_fp32",

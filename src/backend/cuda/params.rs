@@ -221,7 +221,7 @@ shared_with_kernels! {
         side_ids: u64,
         side_weights: u64,
         side_positions: u64,
-        side_source: u64,
+        side_slots: u64,
         side_counts: u64,
         out_x: u64,
         out_x_stride: u64,

@@ -5,22 +5,27 @@ use super::handle::HandleMemory;
 use super::memory::Cuda;
 use super::params::*;
 use crate::driver::Launch;
-use crate::error::{Error, Result};
-use crate::plan::device::{slot_counts, SlottedTuning};
+use crate::error::Result;
+use crate::plan::device::{slot_counts, SlottedLimit, SlottedTuning, SlottedWork};
 use crate::plan::dtype::IdType;
 use crate::plan::request::DispatchPlan;
 use std::mem::offset_of;
 
 impl Cuda {
-    pub(super) fn check_slotted_dispatch(&self, _plan: &DispatchPlan) -> Result<()> {
-        Err(Error::unsupported(format_args!(
-            "a dispatch with layout {} on the CUDA backend",
-            self.config.layout.name()
-        )))
+    pub(super) fn check_slotted_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
+        let sends = Some(plan.request.num_tokens as u64);
+        let work = SlottedWork { shape: &plan.shape, sends, receives: true, copies: false };
+        self.slotted_tuning(work, plan.request.num_sms).map(drop)
     }
 
     pub(super) fn slotted_dispatch(&self, handle: &mut HandleMemory, call: &DispatchCall) -> Result<()> {
-        let tuning = self.slotted_tuning(call)?;
+        let work = SlottedWork {
+            shape: call.shape,
+            sends: call.send.map(|plan| plan.request.num_tokens as u64),
+            receives: call.receive.is_some(),
+            copies: call.receive.as_ref().is_some_and(|output| !output.arrangement.x_in_place),
+        };
+        let tuning = self.slotted_tuning(work, call.num_sms)?;
         let mut params = self.slotted_params(handle, call, &tuning);
         if let Some(plan) = call.send {
             fill_input(&mut params, plan);
@@ -49,11 +54,10 @@ impl Cuda {
         Ok(())
     }
 
-    fn slotted_tuning(&self, call: &DispatchCall) -> Result<SlottedTuning> {
-        let tokens = call.send.map_or(self.config.max_tokens, |plan| plan.request.num_tokens as u64);
+    fn slotted_tuning(&self, work: SlottedWork, asked: i32) -> Result<SlottedTuning> {
         let function = self.site.place.kernels.get("deepep_slotted_dispatch_by_expert_cast")?;
-        let shared = function.dynamic_bytes.into();
-        SlottedTuning::dispatch(&self.config, call.shape, tokens, call.num_sms, self.site.blocks, shared)
+        let limit = SlottedLimit { blocks: self.site.blocks, shared_bytes: function.dynamic_bytes.into() };
+        SlottedTuning::dispatch(&self.config, work, asked, limit)
     }
 
     fn slotted_params(
@@ -80,7 +84,7 @@ impl Cuda {
             side_ids: base + window.ids,
             side_weights: base + window.weights,
             side_positions: base + window.positions,
-            side_source: base + window.source,
+            side_slots: base + window.slots,
             side_counts: base + window.counts,
             max_tokens: config.max_tokens as u32,
             num_topk: config.topk as u32,

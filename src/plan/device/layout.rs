@@ -17,12 +17,15 @@ const ARRAY_ALIGN: u64 = 256;
 pub struct DispatchWindow {
     pub rows: u64,
     pub scales: u64,
-    /// int32, float and, by expert, int32 [rows][K]; int64 [rows].
+    /// int32, float and, by expert, int32 [rows][K].
     pub ids: u64,
     pub weights: u64,
     pub positions: u64,
+    /// Packed: int64 [rows] source rank * max_tokens + token.
     pub source: u64,
-    /// Slotted: int32 [R sources][slot_counts]: rows, then rows of each local expert.
+    /// Slotted: int32 [rows] token * K + largest k of the row; int32 [R sources][slot_counts]: rows, then rows of each
+    /// local expert.
+    pub slots: u64,
     pub counts: u64,
     bytes: u64,
 }
@@ -136,7 +139,8 @@ fn dispatch_window(config: &Config) -> Result<DispatchWindow> {
         ids: pieces.take(rows * k, 4),
         weights: pieces.take(rows * k, 4),
         positions: pieces.take(rows * k * by_expert, 4),
-        source: pieces.take(rows, 8),
+        source: pieces.take(rows * (1 - slotted), 8),
+        slots: pieces.take(rows * slotted, 4),
         counts: pieces.take(config.num_ranks as u64 * slot_counts(config) * slotted, 4),
         bytes: 0,
     };

@@ -27,39 +27,55 @@ pub struct SlottedTuning {
     pub chunk_words: u32,
 }
 
+/// What a launch does.
+#[derive(Debug, Clone, Copy)]
+pub struct SlottedWork<'a> {
+    pub shape: &'a DispatchShape,
+    /// The most tokens it sends, if it sends.
+    pub sends: Option<u64>,
+    pub receives: bool,
+    /// By rank: rows are copied to caller memory.
+    pub copies: bool,
+}
+
+/// What a device leaves to one rank: blocks, and shared memory for each.
+#[derive(Debug, Clone, Copy)]
+pub struct SlottedLimit {
+    pub blocks: u32,
+    pub shared_bytes: u64,
+}
+
 impl SlottedTuning {
-    /// `tokens`: the most that are sent. `asked`: SMs for this call, 0 if that is open. `limit`: of the rank.
-    /// `shared_bytes`: that a block may have.
+    /// `asked`: SMs for this call, 0 if that is open.
     pub fn dispatch(
         config: &Config,
-        shape: &DispatchShape,
-        tokens: u64,
+        work: SlottedWork,
         asked: i32,
-        limit: u32,
-        shared_bytes: u64,
+        limit: SlottedLimit,
     ) -> Result<SlottedTuning> {
-        let given = shape.cast_from.unwrap_or(shape.dtype).bytes() * shape.hidden;
-        let pieces = given.div_ceil(PIECE_BYTES);
+        let pieces = pieces(work.shape);
+        let tokens = work.sends.unwrap_or(config.max_tokens).max(1);
         let row_warps = match MOST_ROW_WARPS / pieces {
             0 => pieces.div_ceil(pieces.div_ceil(MOST_ROW_WARPS)),
-            rows => rows.min(tokens.max(1)) * pieces,
+            rows => rows.min(tokens) * pieces,
         };
-        let warps = row_warps + SIDE_WARPS;
         let asked = if asked == 0 { config.num_sms } else { asked };
         let blocks = match asked {
-            0 => most_work(config, shape, tokens, pieces, row_warps).clamp(1, limit.max(1).into()) as u32,
-            asked => Tuning::blocks(config, asked, limit)?,
+            0 => most_work(config, &work, row_warps).clamp(1, limit.blocks.max(1).into()) as u32,
+            asked => Tuning::blocks(config, asked, limit.blocks)?,
         };
         let (chunk_words, shared) = counting_memory(config);
-        if shared > shared_bytes {
+        if shared > limit.shared_bytes {
             return Err(Error::unsupported(format_args!(
-                "num_experts = {} and {} ranks need {shared} bytes of shared memory with layout {}, more than the \
-                 {shared_bytes} of this GPU",
+                "num_experts = {} and {} ranks need {shared} bytes of shared memory with layout {}, more than the {} \
+                 of this GPU",
                 config.experts.count(),
                 config.num_ranks,
-                config.layout.name()
+                config.layout.name(),
+                limit.shared_bytes
             )));
         }
+        let warps = row_warps + SIDE_WARPS;
         Ok(SlottedTuning {
             blocks,
             threads: (warps * 32) as u32,
@@ -69,19 +85,28 @@ impl SlottedTuning {
     }
 }
 
-/// Blocks for the part of a dispatch that wants most of them.
-fn most_work(config: &Config, shape: &DispatchShape, tokens: u64, pieces: u64, row_warps: u64) -> u64 {
-    let (ranks, warps) = (config.num_ranks as u64, row_warps + SIDE_WARPS);
-    let send = (tokens * pieces).div_ceil(row_warps);
-    let receive = if config.layout.by_expert() {
-        // Others send about as many tokens as this rank.
-        let rows = ranks * tokens * shape.row_bytes.div_ceil(PIECE_BYTES);
+/// Of the row that a token is given as.
+fn pieces(shape: &DispatchShape) -> u64 {
+    (shape.cast_from.unwrap_or(shape.dtype).bytes() * shape.hidden).div_ceil(PIECE_BYTES)
+}
+
+/// Blocks for the part that wants most of them.
+fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
+    let (ranks, threads) = (config.num_ranks as u64, (row_warps + SIDE_WARPS) * 32);
+    let send = work.sends.map_or(0, |tokens| (tokens * pieces(work.shape)).div_ceil(row_warps));
+    // Others send about as many tokens as this rank.
+    let rows = ranks * work.sends.unwrap_or(config.max_tokens);
+    let row_units = rows * work.shape.row_bytes.div_ceil(PIECE_BYTES);
+    let receive = if !work.receives {
+        0
+    } else if config.layout.by_expert() {
         // A thread blanks four entries of the side outputs at once, and may do so twice.
         let blanks = config.max_recv_rows * config.experts.most_local() as u64 / 8;
-        rows.div_ceil(warps).max(blanks.div_ceil(warps * 32))
+        (row_units * 32).div_ceil(threads).max(blanks.div_ceil(threads))
+    } else if work.copies {
+        (row_units * 32).div_ceil(threads)
     } else {
-        let words = config.max_recv_rows * (2 * config.topk as u64 + 2);
-        (words / 4).div_ceil(warps * 32)
+        (config.max_recv_rows * config.topk as u64 / 4).div_ceil(threads)
     };
     send.max(receive)
 }
@@ -125,7 +150,9 @@ mod tests {
             scale_bytes: 224,
             cast_from: Some(Dtype::Bf16),
         };
-        SlottedTuning::dispatch(&Config::parse(raw, None, 2)?, &shape, tokens, 0, 132, 200 << 10)
+        let work = SlottedWork { shape: &shape, sends: Some(tokens), receives: true, copies: false };
+        let limit = SlottedLimit { blocks: 132, shared_bytes: 200 << 10 };
+        SlottedTuning::dispatch(&Config::parse(raw, None, 2)?, work, 0, limit)
     }
 
     #[test]
