@@ -26,6 +26,7 @@ struct SlottedDispatchParams {
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)
     u64 told_counts;         // i32[local_experts]: rows of each expert, for a host that asks
+    u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
 
     u64 expert_home;         // u32[experts]: rank << 16 | local id
 

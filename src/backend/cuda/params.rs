@@ -215,6 +215,7 @@ shared_with_kernels! {
         recv_positions: u64,
         recv_weights: u64,
         told_counts: u64,
+        own_rows: u64,
         expert_home: u64,
         rows: u64,
         scales: u64,
