@@ -37,7 +37,7 @@ __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationStat
         for (u32 peer = threadIdx.x; peer < c.ranks; peer += half)
             if (is_alive(c, peer) && !wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0)) failed = true;
     } else {
-        failed = wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half).status != SUCCESS;
+        failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half);
     }
     if (!__syncthreads_or(failed)) return true;
     fail(c, op, turn);

@@ -7,19 +7,24 @@ namespace ep {
 
 enum Guard : u32 { WRITE_AT_ONCE = 0, ENTRY_BARRIER = 1, REFUSED = 2, WAIT_READ = 3 };
 
-// For an operation that will write a window whose last reads ended at words.ends. `counted`: a count exchange comes
-// before the first row and is the barrier.
-__device__ __forceinline__ Guard guard_of(const CommParams &c, const OperationState &op, u32 kind, u32 window, bool counted) {
+// For who will write a window, whose last reads ended at words.ends, at or before the next epoch.
+__device__ __forceinline__ Guard guard_of_window(const CommParams &c, const OperationState &op, u32 kind, u32 window) {
     u64 ends = op.words.ends[kind][window];
-    if (op.epoch - 1 - op.words.received > c.in_flight || ends > op.epoch) return REFUSED;
-    if (counted) return WRITE_AT_ONCE;
+    if (ends > op.epoch) return REFUSED;
     if (c.sync == SYNC_BARRIER) return ENTRY_BARRIER;
     if (c.sync == SYNC_ACK && ends != 0) return WAIT_READ;
     return ends <= op.words.received ? WRITE_AT_ONCE : ENTRY_BARRIER;
 }
 
+// For an operation that will write it itself. `counted`: a count exchange comes before the first row and is the barrier.
+__device__ __forceinline__ Guard guard_of(const CommParams &c, const OperationState &op, u32 kind, u32 window, bool counted) {
+    if (op.words.in_flight > c.in_flight) return REFUSED;
+    Guard guard = guard_of_window(c, op, kind, window);
+    return counted && guard != REFUSED ? WRITE_AT_ONCE : guard;
+}
+
 // All threads of every block. Block 0 announces; everyone waits. False: the operation has failed.
-__device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+EP_SELDOM bool pass_guard_that_waits(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
     if (guard == ENTRY_BARRIER) {
         u64 number = op.words.sent[ENTER];
         if (blockIdx.x == 0) signal_peers(c, ENTER, number, signal_value(c, op.epoch));
@@ -33,19 +38,27 @@ __device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &
             u64 value;
             WaitResult r = wait_word(c, op, signal_word(c, c.rank, READ, peer, 0), needed, peer, 0, [](u64 v) { return v >> 16; }, value);
             if (r.status == SUCCESS) continue;
+            note_failure(c, op, r, peer, READ, needed);
             bad = true;
-            op.failed_rank = peer;
-            op.failed_phase = READ;
-            op.expected = needed;
-            op.waited_since = r.since;
-            op.adopted = r.adopted;
-            op.status = r.status;
         }
         if (!__syncthreads_or(bad)) return true;
         fail(c, op, 0);
         return false;
     }
     return true;
+}
+
+__device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+    return guard == WRITE_AT_ONCE || pass_guard_that_waits(c, op, guard, kind, window);
+}
+
+// A barrier with an epoch of its own. One block.
+__device__ __forceinline__ void meet(const CommParams &c, OperationState &op) {
+    if (!pass_guard(c, op, ENTRY_BARRIER, DISPATCH_WINDOW, NO_WINDOW) || threadIdx.x != 0) return;
+    Outcome o = no_outcome();
+    o.sent = o.received = true;
+    o.signals[ENTER] = 1;
+    finish(c, op, o);
 }
 
 } // namespace ep

@@ -13,6 +13,7 @@ struct OperationState {
     u64 waited_since;        // of the wait that failed
     u64 expected;
     u32 status;              // why this block must end, or SUCCESS
+    u32 noted;               // nonzero once a thread has taken it on itself to say why
     u32 failed_phase;
     u32 failed_rank;
     u32 adopted;             // 1 + the rank whose verdict ended the wait, or 0
@@ -47,10 +48,11 @@ __device__ __forceinline__ Started start(const CommParams &c) {
 // operations that send.
 __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &s) {
     if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = s.word;
-    if (threadIdx.x == blockDim.x - 1) {
+    if (threadIdx.x == blockDim.x - 1) { // one barrier: it has read what it decides by itself
         op.epoch = s.epoch + 1;
         op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
+        op.noted = 0;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
         op.adopted = 0;
@@ -74,31 +76,22 @@ __device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState 
     return op.is_last != 0;
 }
 
-// The same without a word about what the blocks wrote: true in one thread, thread 0 of the block that comes last.
-__device__ __forceinline__ bool pass_quietly(const CommParams &c, u32 stage) {
-    __syncthreads();
-    if (threadIdx.x != 0) return false;
-    u32 *ticket = &buffer_state(c)->tickets[stage];
-    if (ptx::add_relaxed_gpu_old(ticket, 1) != gridDim.x - 1) return false;
-    ptx::store_relaxed_gpu(ticket, 0);
-    return true;
-}
-
 // What an operation changes. `window` NO_WINDOW leaves the windows alone.
 struct Outcome {
     bool sent, received;
     u32 signals[PHASES];
     u32 kind, window;
     u64 ends;
-    u32 other_window;        // a dispatch window whose reads this operation ended
-    u64 other_ends;
-    bool acknowledged;       // a READ signal for the windows above went out
+    HandleRecord *reader;    // a handle whose rows in place are no longer read when this operation sends, or null
+    bool abandoned;          // an operation that was sent will not be received
+    bool acknowledged;       // a READ signal for these windows went out
 };
 
-// One thread of the last block.
-__device__ __forceinline__ void note_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
+// One thread, when every block has read the words.
+__device__ __forceinline__ void store_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
     BufferWords *w = &buffer_state(c)->words;
     if (o.sent) w->epoch = op.epoch;
+    w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
     for (u32 p = 0; p < PHASES; p++)
         if (o.signals[p]) w->sent[p] = op.words.sent[p] + o.signals[p];
@@ -108,24 +101,27 @@ __device__ __forceinline__ void note_outcome(const CommParams &c, const Operatio
         w->ends[o.kind][o.window] = o.ends;
         if (o.acknowledged) w->acks[o.kind][o.window] = ack;
     }
-    if (o.other_window != NO_WINDOW) {
-        w->ends[DISPATCH_WINDOW][o.other_window] = o.other_ends;
-        if (o.acknowledged) w->acks[DISPATCH_WINDOW][o.other_window] = ack;
+    if (o.reader && o.reader->open) {
+        u64 open = o.reader->open - 1;
+        w->ends[DISPATCH_WINDOW][open] = op.words.epoch + 1;
+        if (o.acknowledged) w->acks[DISPATCH_WINDOW][open] = ack;
+        o.reader->open = 0;
     }
+    __threadfence();
 }
 
-// The buffer is free for the next launch.
-__device__ __forceinline__ void free_buffer(const CommParams &c) { buffer_state(c)->owner = 0; }
+// The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
+__device__ __forceinline__ void give_up_buffer(const CommParams &c) { *(volatile u64 *)&buffer_state(c)->owner = 0; }
 
+// One thread of the last block.
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
-    note_outcome(c, op, o);
-    __threadfence();
-    free_buffer(c);
+    store_outcome(c, op, o);
+    give_up_buffer(c);
 }
 
 __device__ __forceinline__ Outcome no_outcome() {
     Outcome o = {};
-    o.window = o.other_window = NO_WINDOW;
+    o.window = NO_WINDOW;
     return o;
 }
 

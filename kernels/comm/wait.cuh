@@ -14,6 +14,24 @@ struct WaitResult {
     u64 since;
 };
 
+// The rank that aborted. Its word in host memory is known to be set.
+__device__ __forceinline__ u32 aborting_rank(const CommParams &c) { return (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1; }
+
+// Notes in op that a wait for signal `expected` of `peer` has failed. Several threads may fail at once: the first has the
+// say. The block takes it up at its next barrier; who comes to none asks has_failed.
+__device__ __forceinline__ void note_failure(const CommParams &c, OperationState &op, const WaitResult &r, u32 peer, u32 phase, u64 expected) {
+    if (atomicExch(&op.noted, 1) != 0) return;
+    op.failed_rank = r.status == ABORTED ? aborting_rank(c) : peer;
+    op.failed_phase = phase;
+    op.expected = expected;
+    op.waited_since = r.since;
+    op.adopted = r.adopted;
+    ptx::raise_release_shared(&op.status, r.status);
+}
+
+// Beside warps that may be failing.
+__device__ __forceinline__ bool has_failed(OperationState &op) { return ptx::read_acquire_shared(&op.status) != SUCCESS; }
+
 __device__ __forceinline__ u64 timeout_of(const CommParams &c, const OperationState &op) {
     const BufferControl *control = buffer_control(c);
     bool first = op.words.received <= ptx::load_relaxed_sys(&control->first_until);
@@ -70,66 +88,46 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
     }
 }
 
-// Thread `index` of `threads` waits for signal `number` of `phase` from its share of the peers. Returns the failure, if
-// any, noted in op by one of the threads that failed.
-__device__ __forceinline__ WaitResult wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads) {
-    WaitResult result = {SUCCESS, 0, 0};
+// Thread `index` of `threads` waits for signal `number` of `phase` from its share of the peers. False: a failure is noted
+// in op.
+__device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads) {
+    bool well = true;
     for (u32 peer = index; peer < c.ranks; peer += threads) {
         if (!is_alive(c, peer)) continue;
         u64 value;
         WaitResult r = wait_word(c, op, signal_word(c, c.rank, phase, peer, number), epoch, peer, 0, [](u64 v) { return v >> 16; }, value);
         if (r.status == SUCCESS && value >> 16 == epoch && (value & 0xffff) != c.fingerprint) r.status = OP_MISMATCH;
-        if (r.status != SUCCESS) {
-            result = r;
-            op.failed_rank = r.status == ABORTED ? (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1 : peer;
-            op.failed_phase = phase;
-            op.expected = epoch;
-            op.waited_since = r.since;
-            op.adopted = r.adopted;
-            op.status = r.status;
-        }
+        if (r.status == SUCCESS) continue;
+        note_failure(c, op, r, peer, phase, epoch);
+        well = false;
     }
-    return result;
+    return well;
 }
 
-// One warp, beside waits of its own for `missing`: false when this rank, a peer or the host has ended the operation, or
-// it is late.
-__device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, u32 missing) {
-    u32 status = (u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), rank = missing, adopted = 0;
-    if (status == SUCCESS && ptx::load_relaxed_sys(at<const u64>(c.abort_word))) {
-        status = ABORTED;
-        rank = (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1;
-    }
-    if (status == SUCCESS && late) status = TIMEOUT;
-    for (u32 peer = 0; peer < c.ranks && status == SUCCESS; peer++)
+// One warp, beside waits of its own for `missing` since some time: false when this rank, a peer or the host has ended the
+// operation, or it is late.
+__device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, u32 missing, u64 since) {
+    WaitResult r = {(u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), 0, since};
+    if (r.status == SUCCESS && ptx::load_relaxed_sys(at<const u64>(c.abort_word))) r.status = ABORTED;
+    if (r.status == SUCCESS && late) r.status = TIMEOUT;
+    for (u32 peer = 0; peer < c.ranks && r.status == SUCCESS; peer++)
         if (peer != c.rank && has_verdict(c, peer)) {
-            status = (u32)(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)) & 0xffff);
-            adopted = peer + 1;
+            r.status = (u32)(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)) & 0xffff);
+            r.adopted = peer + 1;
         }
-    status = __shfl_sync(FULL, status, 0);
+    u32 status = __shfl_sync(FULL, r.status, 0);
     if (status == SUCCESS) return true;
-    if (lane_id() == 0) {
-        op.failed_rank = rank;
-        op.failed_phase = SLICE;
-        op.adopted = adopted;
-        op.status = status;
-    }
+    if (lane_id() == 0) note_failure(c, op, r, missing, SLICE, op.epoch);
     __syncwarp();
     return false;
 }
 
-// One thread waits until a word of `peer` counts to `wanted`. A failure is noted in op; the block takes it up at its next
-// barrier.
+// One thread waits until a word of `peer` counts to `wanted`. False: a failure is noted in op.
 __device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns) {
     u64 value;
     WaitResult r = wait_word(c, op, word, wanted, peer, pause_ns, [](u64 v) { return v; }, value);
     if (r.status == SUCCESS) return true;
-    op.failed_rank = r.status == ABORTED ? (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1 : peer;
-    op.failed_phase = phase;
-    op.expected = op.epoch;
-    op.waited_since = r.since;
-    op.adopted = r.adopted;
-    op.status = r.status;
+    note_failure(c, op, r, peer, phase, op.epoch);
     return false;
 }
 
@@ -140,8 +138,8 @@ __device__ __forceinline__ bool wait_progress(const CommParams &c, OperationStat
 
 // All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set.
 __device__ __forceinline__ bool wait_peers(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch) {
-    WaitResult r = wait_share(c, op, phase, number, epoch, threadIdx.x, blockDim.x);
-    if (!__syncthreads_or(r.status != SUCCESS)) return true;
+    bool well = wait_share(c, op, phase, number, epoch, threadIdx.x, blockDim.x);
+    if (!__syncthreads_or(!well)) return true;
     fail(c, op, number);
     return false;
 }

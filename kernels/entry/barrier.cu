@@ -9,11 +9,5 @@ extern "C" __global__ void __launch_bounds__(1024, 1) deepep_barrier(const __gri
     begin(p.comm, op);
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
     if (op.status != SUCCESS) return;
-    u64 number = op.words.sent[ENTER];
-    signal_peers(p.comm, ENTER, number, signal_value(p.comm, op.epoch));
-    if (!wait_peers(p.comm, op, ENTER, number, op.epoch) || threadIdx.x != 0) return;
-    Outcome o = no_outcome();
-    o.sent = o.received = true;
-    o.signals[ENTER] = 1;
-    finish(p.comm, op, o);
+    meet(p.comm, op);
 }

@@ -7,6 +7,7 @@
 namespace ep {
 
 static_assert(NEAR_BASES == 8, "NEAR_BASES");
+static_assert(CAPTURED == 9223372036854775808, "CAPTURED");
 static_assert(WORD_BYTES == 64, "WORD_BYTES");
 static_assert(PHASES == 4, "PHASES");
 static_assert(MAX_WINDOWS == 8, "MAX_WINDOWS");
@@ -22,11 +23,12 @@ static_assert(COPY_OUT == 2, "COPY_OUT");
 static_assert(COPY_SCALES == 128, "COPY_SCALES");
 static_assert(OWN_ROWS == 256, "OWN_ROWS");
 static_assert(KEEP_OPEN == 4, "KEEP_OPEN");
-static_assert(ENDS_READS == 8, "ENDS_READS");
 static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
 static_assert(sizeof(BufferState) == 512, "BufferState");
+static_assert(__builtin_offsetof(BufferState, owner) == 384, "owner");
+static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
 
 static_assert(sizeof(CommParams) == 192, "CommParams");
 static_assert(__builtin_offsetof(CommParams, state) == 0, "CommParams.state");
@@ -48,7 +50,7 @@ static_assert(__builtin_offsetof(CommParams, turns) == 168, "CommParams.turns");
 static_assert(__builtin_offsetof(CommParams, fingerprint) == 172, "CommParams.fingerprint");
 static_assert(__builtin_offsetof(CommParams, sync) == 176, "CommParams.sync");
 static_assert(__builtin_offsetof(CommParams, in_flight) == 180, "CommParams.in_flight");
-static_assert(__builtin_offsetof(CommParams, reserved) == 184, "CommParams.reserved");
+static_assert(__builtin_offsetof(CommParams, own) == 184, "CommParams.own");
 
 static_assert(sizeof(DispatchParams) == 664, "DispatchParams");
 static_assert(__builtin_offsetof(DispatchParams, comm) == 0, "DispatchParams.comm");
@@ -154,13 +156,12 @@ static_assert(__builtin_offsetof(CombineParams, num_experts) == 396, "CombinePar
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 400, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 404, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 408, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, dispatch_window) == 412, "CombineParams.dispatch_window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 416, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 420, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 424, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 428, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 412, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 416, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 420, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, flags) == 424, "CombineParams.flags");
 
-static_assert(sizeof(SlottedDispatchParams) == 576, "SlottedDispatchParams");
+static_assert(sizeof(SlottedDispatchParams) == 584, "SlottedDispatchParams");
 static_assert(__builtin_offsetof(SlottedDispatchParams, comm) == 0, "SlottedDispatchParams.comm");
 static_assert(__builtin_offsetof(SlottedDispatchParams, x) == 192, "SlottedDispatchParams.x");
 static_assert(__builtin_offsetof(SlottedDispatchParams, x_stride) == 200, "SlottedDispatchParams.x_stride");
@@ -177,7 +178,7 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, recv_counts) == 280, "Sl
 static_assert(__builtin_offsetof(SlottedDispatchParams, recv_slots) == 288, "SlottedDispatchParams.recv_slots");
 static_assert(__builtin_offsetof(SlottedDispatchParams, recv_positions) == 296, "SlottedDispatchParams.recv_positions");
 static_assert(__builtin_offsetof(SlottedDispatchParams, recv_weights) == 304, "SlottedDispatchParams.recv_weights");
-static_assert(__builtin_offsetof(SlottedDispatchParams, told_counts) == 312, "SlottedDispatchParams.told_counts");
+static_assert(__builtin_offsetof(SlottedDispatchParams, told) == 312, "SlottedDispatchParams.told");
 static_assert(__builtin_offsetof(SlottedDispatchParams, own_rows) == 320, "SlottedDispatchParams.own_rows");
 static_assert(__builtin_offsetof(SlottedDispatchParams, expert_home) == 328, "SlottedDispatchParams.expert_home");
 static_assert(__builtin_offsetof(SlottedDispatchParams, rows) == 336, "SlottedDispatchParams.rows");
@@ -216,10 +217,11 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, id_bytes) == 552, "Slott
 static_assert(__builtin_offsetof(SlottedDispatchParams, x_dtype) == 556, "SlottedDispatchParams.x_dtype");
 static_assert(__builtin_offsetof(SlottedDispatchParams, wire_scale_type) == 560, "SlottedDispatchParams.wire_scale_type");
 static_assert(__builtin_offsetof(SlottedDispatchParams, chunk_words) == 564, "SlottedDispatchParams.chunk_words");
-static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 568, "SlottedDispatchParams.window");
-static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 572, "SlottedDispatchParams.flags");
+static_assert(__builtin_offsetof(SlottedDispatchParams, row_warps) == 568, "SlottedDispatchParams.row_warps");
+static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 572, "SlottedDispatchParams.window");
+static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 576, "SlottedDispatchParams.flags");
 
-static_assert(sizeof(SlottedCombineParams) == 416, "SlottedCombineParams");
+static_assert(sizeof(SlottedCombineParams) == 408, "SlottedCombineParams");
 static_assert(__builtin_offsetof(SlottedCombineParams, comm) == 0, "SlottedCombineParams.comm");
 static_assert(__builtin_offsetof(SlottedCombineParams, record) == 192, "SlottedCombineParams.record");
 static_assert(__builtin_offsetof(SlottedCombineParams, ids) == 200, "SlottedCombineParams.ids");
@@ -249,36 +251,36 @@ static_assert(__builtin_offsetof(SlottedCombineParams, max_tokens) == 384, "Slot
 static_assert(__builtin_offsetof(SlottedCombineParams, row_bytes) == 388, "SlottedCombineParams.row_bytes");
 static_assert(__builtin_offsetof(SlottedCombineParams, dtype) == 392, "SlottedCombineParams.dtype");
 static_assert(__builtin_offsetof(SlottedCombineParams, window) == 396, "SlottedCombineParams.window");
-static_assert(__builtin_offsetof(SlottedCombineParams, dispatch_window) == 400, "SlottedCombineParams.dispatch_window");
-static_assert(__builtin_offsetof(SlottedCombineParams, stash) == 404, "SlottedCombineParams.stash");
-static_assert(__builtin_offsetof(SlottedCombineParams, flags) == 408, "SlottedCombineParams.flags");
+static_assert(__builtin_offsetof(SlottedCombineParams, stash) == 400, "SlottedCombineParams.stash");
+static_assert(__builtin_offsetof(SlottedCombineParams, flags) == 404, "SlottedCombineParams.flags");
 
 static_assert(sizeof(BarrierParams) == 192, "BarrierParams");
 static_assert(__builtin_offsetof(BarrierParams, comm) == 0, "BarrierParams.comm");
 
-static_assert(sizeof(ReleaseParams) == 200, "ReleaseParams");
+static_assert(sizeof(ReleaseParams) == 208, "ReleaseParams");
 static_assert(__builtin_offsetof(ReleaseParams, comm) == 0, "ReleaseParams.comm");
-static_assert(__builtin_offsetof(ReleaseParams, kind) == 192, "ReleaseParams.kind");
-static_assert(__builtin_offsetof(ReleaseParams, window) == 196, "ReleaseParams.window");
+static_assert(__builtin_offsetof(ReleaseParams, record) == 192, "ReleaseParams.record");
+static_assert(__builtin_offsetof(ReleaseParams, abandon) == 200, "ReleaseParams.abandon");
+
+static_assert(sizeof(ClaimParams) == 200, "ClaimParams");
+static_assert(__builtin_offsetof(ClaimParams, comm) == 0, "ClaimParams.comm");
+static_assert(__builtin_offsetof(ClaimParams, window) == 192, "ClaimParams.window");
+
+static_assert(sizeof(BufferWords) == 328, "BufferWords");
+static_assert(__builtin_offsetof(BufferWords, epoch) == 0, "BufferWords.epoch");
+static_assert(__builtin_offsetof(BufferWords, received) == 8, "BufferWords.received");
+static_assert(__builtin_offsetof(BufferWords, sent) == 16, "BufferWords.sent");
+static_assert(__builtin_offsetof(BufferWords, reads_ended) == 48, "BufferWords.reads_ended");
+static_assert(__builtin_offsetof(BufferWords, in_flight) == 56, "BufferWords.in_flight");
+static_assert(__builtin_offsetof(BufferWords, poisoned) == 64, "BufferWords.poisoned");
+static_assert(__builtin_offsetof(BufferWords, ends) == 72, "BufferWords.ends");
+static_assert(__builtin_offsetof(BufferWords, acks) == 200, "BufferWords.acks");
 
 static_assert(sizeof(BufferControl) == 32, "BufferControl");
 static_assert(__builtin_offsetof(BufferControl, timeout_ns) == 0, "BufferControl.timeout_ns");
 static_assert(__builtin_offsetof(BufferControl, first_timeout_ns) == 8, "BufferControl.first_timeout_ns");
 static_assert(__builtin_offsetof(BufferControl, first_until) == 16, "BufferControl.first_until");
 static_assert(__builtin_offsetof(BufferControl, soft_cleared) == 24, "BufferControl.soft_cleared");
-
-static_assert(sizeof(HandleRecord) == 128, "HandleRecord");
-static_assert(__builtin_offsetof(HandleRecord, dispatch_epoch) == 0, "HandleRecord.dispatch_epoch");
-static_assert(__builtin_offsetof(HandleRecord, dispatch_turn) == 8, "HandleRecord.dispatch_turn");
-static_assert(__builtin_offsetof(HandleRecord, dispatch_refused) == 16, "HandleRecord.dispatch_refused");
-static_assert(__builtin_offsetof(HandleRecord, combine_epoch) == 24, "HandleRecord.combine_epoch");
-static_assert(__builtin_offsetof(HandleRecord, combine_turn) == 32, "HandleRecord.combine_turn");
-static_assert(__builtin_offsetof(HandleRecord, combine_refused) == 40, "HandleRecord.combine_refused");
-static_assert(__builtin_offsetof(HandleRecord, num_tokens) == 48, "HandleRecord.num_tokens");
-static_assert(__builtin_offsetof(HandleRecord, rows) == 56, "HandleRecord.rows");
-static_assert(__builtin_offsetof(HandleRecord, expert_rows) == 64, "HandleRecord.expert_rows");
-static_assert(__builtin_offsetof(HandleRecord, told) == 72, "HandleRecord.told");
-static_assert(__builtin_offsetof(HandleRecord, reserved) == 80, "HandleRecord.reserved");
 
 static_assert(sizeof(HostReport) == 80, "HostReport");
 static_assert(__builtin_offsetof(HostReport, ready) == 0, "HostReport.ready");

@@ -1,33 +1,10 @@
-// Dispatch with an FP8 cast: BF16 rows are read, cast by 128-element blocks in shared memory and sent with their scales.
+// Dispatch with an FP8 cast: rows are read, cast in shared memory and sent with their scales.
 #pragma once
-#include "cast_block.cuh"
+#include "cast.cuh"
 #include "expand.cuh"
 #include "send_rows.cuh"
 
 namespace ep {
-
-// Casts `hidden` BF16 elements at `from` to `to` and writes the scale row (scale_stride bytes, padded with zeros).
-// One warp; 16 lanes take a block, 8 elements each.
-__device__ inline void cast_row(const DispatchParams &p, const char *from, char *to, char *scales) {
-    for (u32 i = lane_id(); i < p.scale_stride / 4; i += WARP) reinterpret_cast<u32 *>(scales)[i] = 0;
-    __syncwarp();
-    u32 blocks = div_up(p.hidden, CAST_BLOCK);
-    for (u32 pair = 0; pair < blocks; pair += 2) {
-        u32 block = pair + lane_id() / 16, element = block * CAST_BLOCK + lane_id() % 16 * 8;
-        bool present = element < p.hidden;
-        uint4 raw = present ? *reinterpret_cast<const uint4 *>(from + element * 2) : make_uint4(0, 0, 0, 0);
-        float x[8];
-        unpack_bf16(raw, x);
-        BlockScale b = scale_of_lanes(x, p.wire_scale_type);
-        if (present) *reinterpret_cast<uint2 *>(to + element) = cast_eight(x, b);
-        if (lane_id() % 16 == 0 && block < blocks) {
-            if (p.wire_scale_type == SCALE_UE8M0)
-                reinterpret_cast<u8 *>(scales)[block] = (u8)b.exponent;
-            else
-                reinterpret_cast<float *>(scales)[block] = b.scale;
-        }
-    }
-}
 
 // The window row to which a lane sends a token's scales, or null.
 __device__ __forceinline__ char *cast_scale_target(const DispatchParams &p, u32 token, bool expand_own) {
@@ -48,8 +25,9 @@ __device__ __forceinline__ i32 own_place(const DispatchParams &p, u32 token) {
     return id >= 0 && expert_home(p.expert_home, id).rank == p.comm.rank && (u64)place < p.out_rows ? place : -1;
 }
 
-// Like send_rows for whole rows. A stage holds the BF16 row, then the FP8 row, then its scales.
+// Like send_rows for whole rows. A stage holds the row as it was given, then the FP8 row, then its scales.
 __device__ inline void send_cast_rows(const DispatchParams &p, const Ring &ring, const RowPieces &rows, bool expand_own, u32 *progress) {
+    const Cast kind = {p.hidden, p.x_dtype, p.wire_scale_type, (u32)p.scale_stride};
     char *next = rows.count ? row_target(p, rows.first, expand_own) : nullptr;
     char *target = nullptr;
     char *scale_target = nullptr;
@@ -62,7 +40,7 @@ __device__ inline void send_cast_rows(const DispatchParams &p, const Ring &ring,
         },
         [&](u32 item, char *stage) {
             char *cast = stage + rows.row_bytes, *scales = cast + p.row_bytes;
-            cast_row(p, stage, cast, scales);
+            cast_row(kind, stage, cast, scales);
             ptx::fence_proxy_async_shared();
             __syncwarp();
             if (target) ptx::bulk_store(target, cast, p.row_bytes);

@@ -96,6 +96,7 @@ __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, b
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
+        s.no_dispatch = record->dispatch_refused;
     }
     begin(p.comm, s.op, started);
     return guard_combine(p, s, writes, guard);

@@ -26,7 +26,9 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
     o.window = p.window;
     o.ends = ends;
     o.acknowledged = acknowledge(p.comm, s.op);
-    if (threadIdx.x == 0) finish(p.comm, s.op, o);
+    if (threadIdx.x != 0) return;
+    at<HandleRecord>(p.record)->combining = 0;
+    finish(p.comm, s.op, o);
 }
 
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s) {
@@ -47,10 +49,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     if (!enter_combine(p, s, writes, guard)) return end_combine(p, s);
     offer_rows<Row, BY_ROW>(p, s);
     if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->combine_epoch = op.epoch;
-    record->combine_turn = op.words.sent[DATA];
-    record->combine_refused = 0;
+    keep_combine(p, op);
     finish(p.comm, op, combine_outcome(p, op, guard));
 }
 

@@ -10,6 +10,7 @@ enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
 struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows;
+    bool no_dispatch;        // the handle's last dispatch was refused
 };
 
 // bias0, bias0 + bias1, or zero.
@@ -45,14 +46,17 @@ template <class P> __device__ __forceinline__ void sum_carried(const P &p, u64 t
     if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = id >= 0 ? sum : 0.0f;
 }
 
-// The end of a combine that did not succeed: outputs stay as they are. All threads of every block.
-template <class P> __device__ inline void end_combine(const P &p, CombineShared &s) {
+// The end of a combine that did not succeed: outputs stay as they are. All threads of every block. A refused one is still
+// where the caller has ended its reads.
+template <class P> EP_SELDOM void end_combine(const P &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
     if (s.op.status != BUSY) return;
     if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
     report_soft(p.comm, s.op, BUSY, -1, -1);
-    at<HandleRecord>(p.record)->combine_refused = 1;
-    finish(p.comm, s.op, no_outcome());
+    Outcome o = no_outcome();
+    o.reader = at<HandleRecord>(p.record);
+    o.reader->combine_refused = 1;
+    finish(p.comm, s.op, o);
 }
 
 // After begin: passes the guard where this operation itself writes the window. All threads of every block.
@@ -60,8 +64,10 @@ template <class P> __device__ __forceinline__ bool guard_combine(const P &p, Com
     OperationState &op = s.op;
     guard = WRITE_AT_ONCE;
     if (op.status != SUCCESS) return false;
-    if (op.epoch - 1 - op.words.received > p.comm.in_flight) guard = REFUSED;
-    if (writes) guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
+    if (s.no_dispatch || op.words.in_flight > p.comm.in_flight)
+        guard = REFUSED;
+    else if (writes)
+        guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
     if (guard == REFUSED) {
         __syncthreads();
         if (threadIdx.x == 0) op.status = BUSY;
@@ -79,11 +85,17 @@ template <class P> __device__ __forceinline__ Outcome combine_outcome(const P &p
     o.kind = COMBINE_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
-    if (p.flags & ENDS_READS) {
-        o.other_window = p.dispatch_window;
-        o.other_ends = op.epoch;
-    }
+    o.reader = at<HandleRecord>(p.record);
     return o;
+}
+
+// For the receive of a combine that was only sent.
+template <class P> __device__ __forceinline__ void keep_combine(const P &p, const OperationState &op) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->combine_epoch = op.epoch;
+    record->combine_turn = op.words.sent[DATA];
+    record->combine_refused = 0;
+    record->combining = 1 + p.window;
 }
 
 // Puts the epoch of the operation that was sent in place of the next one's. False: nothing is to be received.

@@ -91,11 +91,13 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
         ptx::prefetch_l1(at<const char>(a));
 }
 
-// Before a whole or a sending dispatch may write. False: it has failed or is refused (then op.status is BUSY).
-__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &guard) {
+// Before a whole or a sending dispatch may write. `open`: rows of the handle's last dispatch are still read in place.
+// False: it has failed or is refused (then op.status is BUSY).
+__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, bool open, Guard &guard) {
     OperationState &op = s.op;
-    guard = guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
+    guard = open ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
     if (guard == REFUSED) {
+        __syncthreads(); // all have read the status
         if (threadIdx.x == 0) op.status = BUSY;
         __syncthreads();
         return false;
@@ -142,7 +144,7 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
         if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500);
     t.sync();
-    if (op.status != SUCCESS) return;
+    if (__any_sync(FULL, has_failed(op))) return;
     if (by_expert)
         expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     else

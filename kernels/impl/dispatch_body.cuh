@@ -89,7 +89,7 @@ __device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, co
         bool late = ptx::nanoseconds() - since > limit;
         if (polls % STATE_POLLS == 0 || late) {
             limit = timeout_of(p.comm, op);
-            if (!look_around(p.comm, op, late, missing)) return;
+            if (!look_around(p.comm, op, late, missing, since)) return;
         }
     }
 }
@@ -99,7 +99,7 @@ template <bool CAST> __device__ inline void expand_role(const DispatchParams &p,
     u64 base = own_base(p.comm);
     auto wait_front = [&](u32 slot, u32 needed) {
         while (ptx::read_acquire_shared(&a.front[slot]) < needed) {
-            if (*(volatile u32 *)&s.op.status != SUCCESS) return;
+            if (has_failed(s.op)) return;
             ptx::sleep(100);
         }
     };
@@ -150,8 +150,16 @@ __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, Gua
     return o;
 }
 
-__device__ __forceinline__ void keep_record(const DispatchParams &p, const OperationState &op, u32 count) {
+// Where the handle stands after a receive: its rows are read in place, or not at all.
+__device__ __forceinline__ void keep_received(const DispatchParams &p) {
     HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+}
+
+__device__ __forceinline__ void keep_sent(const DispatchParams &p, const OperationState &op, u32 count) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 1 + p.window;
     record->dispatch_epoch = op.epoch;
     record->dispatch_turn = op.words.sent[DATA];
     record->dispatch_refused = 0;
@@ -223,12 +231,14 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     constexpr bool WHOLE = PART == Part::WHOLE;
     constexpr bool SLICES = WHOLE && BY_EXPERT;
     bool cached = p.flags & CACHED;
-    u32 count = cached ? (u32)at<const HandleRecord>(p.record)->num_tokens : token_count(p);
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    u32 count = cached ? (u32)record->num_tokens : token_count(p);
+    bool open = record->open != 0;
     Tokens tokens = tokens_of_block(p, count, SLICES);
     if (!cached) prefetch_routing(p, tokens);
     begin(p.comm, op);
     Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    if (op.status != SUCCESS || !enter(p, s, open, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);
@@ -276,7 +286,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool last = signal_sent(p, s);
     if constexpr (!WHOLE) {
         if (last && threadIdx.x == 0) {
-            keep_record(p, op, count);
+            keep_sent(p, op, count);
             finish(p.comm, op, dispatch_outcome(p, guard));
         }
         return;
@@ -299,7 +309,8 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         o.acknowledged = acknowledge(p.comm, op);
     }
     if (threadIdx.x == 0) {
-        keep_record(p, op, count);
+        keep_sent(p, op, count);
+        keep_received(p);
         finish(p.comm, op, o);
     }
 }
@@ -331,7 +342,9 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
         o.ends = next;
         o.acknowledged = acknowledge(p.comm, op);
     }
-    if (threadIdx.x == 0) finish(p.comm, op, o);
+    if (threadIdx.x != 0) return;
+    keep_received(p);
+    finish(p.comm, op, o);
 }
 
 } // namespace ep

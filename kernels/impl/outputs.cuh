@@ -101,6 +101,14 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
         report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_expert_rows, (i64)r.true_expert_rows);
 }
 
+// The host waits for a launch of its own, or for any of a graph: both can be seen in one word. One thread.
+__device__ __forceinline__ void publish_counts_word(const DispatchParams &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    bool captured = p.comm.launch & CAPTURED;
+    if (!captured) record->told = p.comm.launch;
+    ptx::store_release_sys(at<u64>(p.host_counts), captured ? record->told | CAPTURED : p.comm.launch);
+}
+
 // After write_counts, by the same warp, for a host that waits.
 __device__ inline void tell_host(const DispatchParams &p) {
     __syncwarp();
@@ -108,7 +116,7 @@ __device__ inline void tell_host(const DispatchParams &p) {
     const HandleRecord *record = at<const HandleRecord>(p.record);
     at<i64>(p.host_counts)[1] = (i64)record->rows;
     at<i64>(p.host_counts)[2] = (i64)record->expert_rows;
-    ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+    publish_counts_word(p);
 }
 
 // Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
@@ -143,7 +151,7 @@ __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, co
         at<HandleRecord>(p.record)->expert_rows = 0;
         if (p.host_counts) {
             for (u32 i = 1; i < 3 + p.local_experts; i++) at<i64>(p.host_counts)[i] = 0;
-            ptx::store_release_sys(at<u64>(p.host_counts), p.comm.launch);
+            publish_counts_word(p);
         }
     }
 }

@@ -226,10 +226,7 @@ template <class Row> __device__ __forceinline__ void reduced_send(const CombineP
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     signal_peers(p.comm, DATA, op.words.sent[DATA], signal_value(p.comm, op.epoch));
     if (threadIdx.x != 0) return;
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->combine_epoch = op.epoch;
-    record->combine_turn = op.words.sent[DATA];
-    record->combine_refused = 0;
+    keep_combine(p, op);
     finish(p.comm, op, combine_outcome(p, op, guard));
 }
 

@@ -40,7 +40,7 @@ __device__ __forceinline__ RowPieces row_pieces(const DispatchParams &p, Tokens 
     r.step = warps;
     u32 count = tokens.end - tokens.begin;
     r.count = index < count ? div_up(count - index, warps) : 0;
-    r.row_bytes = cast ? p.hidden * 2 : p.row_bytes;
+    r.row_bytes = cast ? p.hidden * float_bytes(p.x_dtype) : p.row_bytes;
     r.piece_bytes = cast ? r.row_bytes : p.piece_bytes;
     r.pieces = div_up(r.row_bytes, r.piece_bytes);
     return r;

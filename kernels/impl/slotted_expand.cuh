@@ -8,23 +8,31 @@ namespace ep {
 
 // In shared memory, once all rows have come.
 struct SlabStarts {
+    u32 *rows;               // [source]: how many it has sent
     u32 *begin;              // [source][local expert]: where the source's rows begin in the slab
     u32 *end;                // [local expert]
 };
 
-__device__ __forceinline__ SlabStarts make_starts(const SlottedDispatchParams &p, u32 *shared) { return {shared, shared + p.comm.ranks * p.local_experts}; }
+__device__ __forceinline__ SlabStarts make_starts(const SlottedDispatchParams &p, u32 *shared) {
+    return {shared, shared + p.comm.ranks, shared + p.comm.ranks * (1 + p.local_experts)};
+}
 
 // All threads; the caller adds the barrier.
-__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const SlabStarts &starts) {
-    for (u32 local = threadIdx.x; local < p.local_experts; local += blockDim.x) {
+__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const Routing &r, const SlabStarts &starts) {
+    for (u32 i = threadIdx.x; i < p.local_experts + p.comm.ranks; i += blockDim.x) {
         u32 sum = 0;
+        if (i >= p.local_experts) {
+            u32 source = i - p.local_experts;
+            starts.rows[source] = received_count(p, r, source, 0);
+            continue;
+        }
 #pragma unroll 8
         for (u32 source = 0; source < p.comm.ranks; source++) {
-            u32 n = received_count(p, source, 1 + local);
-            starts.begin[source * p.local_experts + local] = sum;
+            u32 n = received_count(p, r, source, 1 + i);
+            starts.begin[source * p.local_experts + i] = sum;
             sum += n;
         }
-        starts.end[local] = sum;
+        starts.end[i] = sum;
     }
 }
 
@@ -32,7 +40,6 @@ __device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, cons
 struct ReceivedPiece {
     u32 source, within, number;
     u64 row;                 // in the window
-    bool here;
     i32 id, position;        // of lane k
     uint4 v[PIECE_LOADS];
     float weight;            // beside the row
@@ -48,7 +55,6 @@ __device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchPara
     r.source = row % p.comm.ranks;
     r.within = row / p.comm.ranks;
     r.row = (u64)r.source * p.max_tokens + r.within;
-    r.here = r.within < p.max_tokens && r.within < received_count(p, r.source, 0);
     bool mine = r.within < p.max_tokens && lane_id() < p.num_topk;
     u64 at_k = r.row * p.num_topk + lane_id();
     r.id = mine ? at<const i32>(base + p.side_ids)[at_k] : -1;
@@ -68,7 +74,7 @@ __device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchPara
 
 // Where a lane's pair goes: the row within its expert's slab, or a Place.
 __device__ __forceinline__ i32 place_within(const SlottedDispatchParams &p, const SlabStarts &starts, const ReceivedPiece &r) {
-    if (!r.here || (u32)r.id >= p.local_experts) return NO_EXPERT;
+    if ((u32)r.id >= p.local_experts) return NO_EXPERT;
     u64 within = (u64)starts.begin[r.source * p.local_experts + r.id] + (u32)r.position;
     return within < p.out_rows ? (i32)within : DROPPED;
 }
@@ -126,7 +132,7 @@ __device__ inline void blank_slabs(const SlottedDispatchParams &p, const SlabSta
 }
 
 // Rows of each expert, in all and by source.
-__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const OperationState &op, const SlabStarts &starts, const Team &t) {
+__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const SlabStarts &starts, const Team &t) {
     u32 capacity = (u32)p.out_rows;
     for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
         u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
@@ -136,43 +142,47 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const O
         at<u32>(p.out_source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
     }
     if (t.block != 0) return;
-    for (u32 local = t.index; local < p.local_experts; local += t.threads)
-        at<u32>(p.out_expert_counts)[local] = at<u32>(p.told_counts)[local] = min(starts.end[local], capacity);
+    for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
     if (t.warp() != 0) return;
-    SlotTotals totals;
-    u64 unused;
-    totals.sent = write_rank_counts(p, p.max_tokens, unused);
-    i32 needed = 0, present = 0;
+    i32 sent = 0, needed = 0, present = 0;
+    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
+        at<u32>(p.recv_counts)[source] = at<u32>(p.out_rank_counts)[source] = starts.rows[source];
+        sent += starts.rows[source];
+    }
     for (u32 local = lane_id(); local < p.local_experts; local += WARP) {
         needed += starts.end[local];
         present += min(starts.end[local], capacity);
     }
-    totals.needed = (u32)ptx::warp_sum(needed);
-    totals.present = (u32)ptx::warp_sum(present);
-    tell_totals(p, op, totals);
+    sent = ptx::warp_sum(sent);
+    needed = ptx::warp_sum(needed);
+    present = ptx::warp_sum(present);
+    if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
 }
 
-// All outputs by expert. `shared` holds local_experts * (ranks + 1) words. All threads of every block.
-__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const OperationState &op, u32 *shared) {
+// All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words. All threads of every block.
+__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 *shared) {
     Team t = whole_block();
     SlabStarts starts = make_starts(p, shared);
     u32 pieces = div_up(p.row_bytes, PIECE_BYTES), me = t.warp() * t.blocks + t.block, all = t.warps() * t.blocks;
-    ReceivedPiece piece = load_received(p, me, pieces);
-    find_starts(p, starts);
-    u32 most = 0; // rows of the fullest source
-    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, received_count(p, source, 0));
-    u32 units = ptx::warp_max(most) * p.comm.ranks * (pieces + 1);
+    ReceivedPiece piece = load_received(p, me, pieces), next = load_received(p, me + all, pieces);
+    find_starts(p, r, starts);
     __syncthreads();
+    u32 most = 0; // rows of the fullest source
+    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, starts.rows[source]);
+    u32 units = ptx::warp_max(most) * p.comm.ranks * (pieces + 1);
     for (u32 unit = me; unit < units; unit += all) {
-        ReceivedPiece next = piece;
-        if (unit + all < units) next = load_received(p, unit + all, pieces);
-        i32 within = place_within(p, starts, piece);
-        if (piece.here && piece.number == pieces) expand_beside(p, piece, within);
-        if (piece.here && piece.number < pieces) expand_piece(p, piece, within);
+        if (piece.within < starts.rows[piece.source]) {
+            i32 within = place_within(p, starts, piece);
+            if (piece.number == pieces)
+                expand_beside(p, piece, within);
+            else
+                expand_piece(p, piece, within);
+        }
         piece = next;
+        next = load_received(p, unit + 2 * all, pieces);
     }
     blank_slabs(p, starts, t);
-    write_slab_counts(p, op, starts, t);
+    write_slab_counts(p, r, op, starts, t);
 }
 
 } // namespace ep

@@ -9,18 +9,21 @@ namespace ep {
 
 // In shared memory. Columns: the ranks, then the experts.
 struct Routing {
+    u64 *bases;              // [ranks]: their symmetric memory
     u32 *homes;              // [experts], as in the table
     u32 *alive;              // [ranks]
     u32 *before;             // [columns] tokens of earlier chunks
     u32 *masks;              // [chunk_words][columns] of the chunk
     u32 columns, words;
+    u32 stamp;               // of what is told to the host
 };
 
 __device__ __forceinline__ Routing make_routing(const SlottedDispatchParams &p, char *shared) {
-    Routing r;
+    Routing r = {};
     r.columns = p.comm.ranks + p.num_experts;
     r.words = p.chunk_words;
-    r.homes = reinterpret_cast<u32 *>(shared);
+    r.bases = reinterpret_cast<u64 *>(shared);
+    r.homes = reinterpret_cast<u32 *>(r.bases + p.comm.ranks);
     r.alive = r.homes + p.num_experts;
     r.before = r.alive + p.comm.ranks;
     r.masks = r.before + r.columns;
@@ -28,9 +31,16 @@ __device__ __forceinline__ Routing make_routing(const SlottedDispatchParams &p, 
 }
 
 // All threads, ahead of a block barrier.
+__device__ __forceinline__ void init_ranks(const SlottedDispatchParams &p, const Routing &r) {
+    for (u32 i = threadIdx.x; i < p.comm.ranks; i += blockDim.x) {
+        r.bases[i] = peer_base(p.comm, i);
+        r.alive[i] = is_alive(p.comm, i);
+    }
+}
+
 __device__ __forceinline__ void init_routing(const SlottedDispatchParams &p, const Routing &r) {
     for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) r.homes[i] = ptx::load_ahead(at<const u32>(p.expert_home) + i);
-    for (u32 i = threadIdx.x; i < p.comm.ranks; i += blockDim.x) r.alive[i] = is_alive(p.comm, i);
+    init_ranks(p, r);
     for (u32 i = threadIdx.x; i < r.columns * (1 + r.words); i += blockDim.x) r.before[i] = 0;
 }
 
@@ -95,6 +105,7 @@ __device__ __forceinline__ void mark_chunk(const SlottedDispatchParams &p, const
 // How many tokens below the chunk's `token`-th go to a column.
 __device__ __forceinline__ u32 tokens_below(const Routing &r, u32 column, u32 token) {
     u32 sum = r.before[column] + __popc(r.masks[token / 32 * r.columns + column] & ((1u << token % 32) - 1));
+#pragma unroll 1
     for (u32 w = 0; w < token / 32; w++) sum += __popc(r.masks[w * r.columns + column]);
     return sum;
 }
@@ -103,12 +114,13 @@ __device__ __forceinline__ bool goes_to(const Routing &r, u32 column, u32 token)
 
 __device__ __forceinline__ u32 tokens_of(const Routing &r, u32 column) {
     u32 sum = r.before[column];
+#pragma unroll 1
     for (u32 w = 0; w < r.words; w++) sum += __popc(r.masks[w * r.columns + column]);
     return sum;
 }
 
 // Between two chunks. All threads.
-__device__ inline void next_chunk(const Routing &r) {
+EP_SELDOM void next_chunk(const Routing &r) {
     __syncthreads();
     for (u32 column = threadIdx.x; column < r.columns; column += blockDim.x) {
         r.before[column] = tokens_of(r, column);

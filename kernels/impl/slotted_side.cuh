@@ -28,19 +28,21 @@ __device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams
 }
 
 // The home of a lane's expert, or rank FULL: out of range, repeated in its row, or of a rank that was given up.
-__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g) {
-    static_assert(sizeof(g.slot) == 4, "ids are below 2^20, slots below 2^5");
+__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, bool &bad) {
     bool in_range = (u64)g.given < p.num_experts;
+    // Experts are fewer than 2^20, tokens of a group at most 2^5.
     u32 same = ptx::match_any(in_range ? g.slot << 20 | (u32)g.given : 1u << 31 | lane_id());
     bool first = (u32)__ffs((i32)same) - 1 == lane_id();
-    if (g.valid && g.given != -1 && !(in_range && first)) // kept inverted, so that zero means none
-        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index);
+    if (g.valid && g.given != -1 && !(in_range && first)) {
+        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index); // kept inverted, so that zero means none
+        bad = true;
+    }
     return first ? home_of(p, r, g.given) : Home{FULL, 0};
 }
 
 // Sends a group's routing; the handle keeps it. One warp; the tokens lie in the chunk that begins at `chunk`.
-template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk) {
-    Home home = canonical_home(p, r, g);
+template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk, bool &bad) {
+    Home home = canonical_home(p, r, g, bad);
     bool has = home.rank != FULL;
     u32 token = g.valid ? g.token - chunk : 0, first_lane = g.slot * p.num_topk;
     if (g.valid) {
@@ -56,7 +58,7 @@ template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDi
         todo &= ~here;
         u32 of_row = g.valid ? here >> first_lane & row_lanes : 0;
         if (!of_row) continue;
-        u64 row = window_row(p, r, rank, token), base = peer_base(p.comm, rank), at_k = row * p.num_topk + g.k;
+        u64 row = window_row(p, r, rank, token), base = r.bases[rank], at_k = row * p.num_topk + g.k;
         bool mine = home.rank == rank;
         at<i32>(base + p.side_ids)[at_k] = mine ? (i32)home.local : -1;
         at<float>(base + p.side_weights)[at_k] = mine ? g.weight : 0.0f;
@@ -66,7 +68,7 @@ template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDi
 }
 
 // The given scales of the chunk's `token`-th token, row-major and padded with zeros. One warp.
-__device__ inline void send_given_scales(const SlottedDispatchParams &p, const Routing &r, u32 chunk, u32 token) {
+EP_SELDOM void send_given_scales(const SlottedDispatchParams &p, const Routing &r, u32 chunk, u32 token) {
     u32 parts = p.scale_stride / 16;
     for (u32 first = 0; first < parts; first += WARP) {
         u32 part = first + lane_id();
@@ -74,17 +76,18 @@ __device__ inline void send_given_scales(const SlottedDispatchParams &p, const R
         uint4 v = load_scales(p, chunk + token, part);
         for (u32 rank = 0; rank < p.comm.ranks; rank++)
             if (goes_to(r, rank, token))
-                ptx::store_row16(at<char>(peer_base(p.comm, rank) + p.scales + window_row(p, r, rank, token) * p.scale_stride + part * 16), v);
+                ptx::store_row16(at<char>(r.bases[rank] + p.scales + window_row(p, r, rank, token) * p.scale_stride + part * 16), v);
     }
 }
 
 // When the last chunk is marked: how many rows each rank gets from here, and how many each of its experts. Block `block`
 // of `blocks`, all threads.
 __device__ __forceinline__ void send_counts(const SlottedDispatchParams &p, const Routing &r, u32 block, u32 blocks) {
-    for (u32 column = block + threadIdx.x * blocks; column < r.columns; column += blockDim.x * blocks) {
+    u32 thread = blockDim.x - 1 - threadIdx.x; // the last warps have the least to do
+    for (u32 column = block + thread * blocks; column < r.columns; column += blockDim.x * blocks) {
         u32 home = column < p.comm.ranks ? column << 16 : r.homes[column - p.comm.ranks];
         u32 rank = home >> 16, number = column < p.comm.ranks ? 0 : 1 + (home & 0xffff);
-        if (r.alive[rank]) at<u32>(peer_base(p.comm, rank) + p.side_counts)[p.comm.rank * p.count_stride + number] = tokens_of(r, column);
+        if (r.alive[rank]) at<u32>(r.bases[rank] + p.side_counts)[p.comm.rank * p.count_stride + number] = tokens_of(r, column);
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "../ptx/convert.cuh"
 #include "../ptx/memory.cuh"
+#include "../ptx/special.cuh"
 
 namespace ep {
 

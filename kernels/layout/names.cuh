@@ -29,6 +29,7 @@ constexpr u32 MAX_WINDOWS = 8;
 constexpr u32 NO_WINDOW = 0xffffffffu;
 
 enum Dtype : u32 { BF16 = 1, FP16 = 2, FP32 = 3, FP8_E4M3 = 4, OPAQUE = 5, INT32 = 6, INT64 = 7 };
+__device__ __forceinline__ u32 float_bytes(u32 dtype) { return dtype == FP32 ? 4 : 2; } // of those that are cast and summed
 enum ScaleType : u32 { SCALE_NONE = 0, SCALE_FP32 = 1, SCALE_FP32_POW2 = 2, SCALE_UE8M0 = 3, SCALE_OPAQUE = 4 };
 
 enum Flags : u32 {
@@ -36,7 +37,6 @@ enum Flags : u32 {
     COPY_OUT = 2,         // dispatch by rank: rows go to caller memory; combine: rows come from caller memory
     COPY_SCALES = 128,    // slotted dispatch by rank: scales go to caller memory
     KEEP_OPEN = 4,        // dispatch: the window's reads go on after the receive
-    ENDS_READS = 8,       // combine: the handle's dispatch window is still read until this operation begins
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
     OWN_ROWS = 256,       // slotted combine: this rank's own rows are summed where they lie

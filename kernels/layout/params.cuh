@@ -6,6 +6,7 @@
 namespace ep {
 
 constexpr u32 NEAR_BASES = 8;
+constexpr u64 CAPTURED = 1ull << 63;
 
 struct CommParams {
     u64 state;               // BufferState
@@ -20,13 +21,13 @@ struct CommParams {
     u64 verdicts;            // offset of verdict words [source], one per 64 bytes
     u64 verdict_masks;       // offset of missing masks [source][(ranks + 63) / 64]
     u64 arrivals;            // offset of arrival counters [source], one per 64 bytes (slotted)
-    u64 launch;              // unique per enqueued or captured call, not 0
+    u64 launch;              // unique per enqueued or captured call, not 0; with CAPTURED in graphs
     u32 rank, ranks;
     u32 turns;               // 2 + 2D
     u32 fingerprint;         // 16 bits, operation in the top four
     u32 sync;
     u32 in_flight;           // D: operations that may be unreceived when another is sent
-    u32 reserved[2];
+    u64 own;                 // this rank's symmetric memory
 };
 
 struct DispatchParams {
@@ -113,7 +114,7 @@ struct CombineParams {
     u64 max_recv_rows, max_expert_rows;
     u32 num_topk, num_experts;
     u32 row_bytes, dtype;
-    u32 window, dispatch_window;
+    u32 window;
     u32 reduce_warps, slices, slice_shift; // rows per slice = 1 << slice_shift
     u32 flags;
 };
@@ -124,7 +125,13 @@ struct BarrierParams {
 
 struct ReleaseParams {
     CommParams comm;
-    u32 kind, window;
+    u64 record;
+    u32 abandon;             // also what was sent and not received
+};
+
+struct ClaimParams {
+    CommParams comm;
+    u32 window;              // a combine window
 };
 
 } // namespace ep

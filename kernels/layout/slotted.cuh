@@ -25,7 +25,7 @@ struct SlottedDispatchParams {
     u64 recv_slots;          // i32[ranks][max_tokens]: slot in the source's combine window
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)
-    u64 told_counts;         // i32[local_experts]: rows of each expert, for a host that asks
+    u64 told;                // u64[1 + local_experts]: launch << 32 | number, for a host that asks
     u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
 
     u64 expert_home;         // u32[experts]: rank << 16 | local id
@@ -49,6 +49,7 @@ struct SlottedDispatchParams {
     u32 id_bytes;            // 4 or 8
     u32 x_dtype, wire_scale_type;
     u32 chunk_words;         // tokens counted at once: 32 per word
+    u32 row_warps;           // of a block; the others send what lies beside the rows
     u32 window, flags;
 };
 
@@ -78,7 +79,7 @@ struct SlottedCombineParams {
 
     u32 num_topk, num_experts, max_tokens;
     u32 row_bytes, dtype;
-    u32 window, dispatch_window;
+    u32 window;
     u32 stash;               // own partial sums that each warp keeps in shared memory while it waits, at least 1
     u32 flags;
 };

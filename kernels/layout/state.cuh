@@ -10,6 +10,7 @@ struct BufferWords {
     u64 received;            // newest epoch received from every peer
     u64 sent[PHASES];        // signals sent so far in each phase
     u64 reads_ended;         // READ signals: number of read-ends announced
+    u64 in_flight;           // operations sent and neither received nor abandoned
     u64 poisoned;            // status of the failure that ended this buffer, or 0
     u64 ends[WINDOW_KINDS][MAX_WINDOWS]; // first epoch sent after the reads of the window's last use ended; OPEN while they go on
     u64 acks[WINDOW_KINDS][MAX_WINDOWS]; // READ number that announced those ends
@@ -50,8 +51,11 @@ struct HandleRecord {
     u64 num_tokens;
     u64 rows;                // received, at most the capacity
     u64 expert_rows;         // end of the last aligned expert, at most the capacity
-    u64 told;                // the launch that left `rows` and the handle's expert counts, written last (slotted)
-    u64 reserved[6];
+    u64 told;                // newest launch outside of graphs whose counts the host has
+    u64 open;                // 1 + the dispatch window that is read in place until combine or release, or 0
+    u64 dispatching;         // 1 + the window of a dispatch that was sent and not received, or 0
+    u64 combining;           // the same of a combine
+    u64 reserved[3];
 };
 
 } // namespace ep

@@ -57,12 +57,6 @@ __device__ __forceinline__ u32 add_acq_rel_gpu(u32 *p, u32 v) {
     return old;
 }
 
-__device__ __forceinline__ u32 add_relaxed_gpu_old(u32 *p, u32 v) {
-    u32 old;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
-    return old;
-}
-
 __device__ __forceinline__ void add_relaxed_gpu(u32 *p, u32 v) {
     asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }

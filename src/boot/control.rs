@@ -1,8 +1,9 @@
 //! The control page: what a rank shows to its peers, and where they leave an abort.
 
 use crate::error::Result;
+use crate::mem::word::{spin_loop, Word};
 use crate::mem::Region;
-use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
 const CHUNK_WORDS: usize = 1016;
@@ -24,9 +25,9 @@ struct Page {
 /// Kernels look at it too: what they want is in the low half.
 #[repr(C, align(4096))]
 struct AbortSlot {
-    state: AtomicU64,
-    len: AtomicU64,
-    text: [AtomicU64; TEXT_WORDS],
+    state: Word,
+    len: Word,
+    text: [Word; TEXT_WORDS],
 }
 
 const CLAIMED: u64 = 1 << 32;
@@ -35,11 +36,11 @@ const SET: u64 = 2 << 32;
 /// One publication. `number` is stored last; 0 while the rest changes.
 #[repr(C, align(64))]
 struct Slot {
-    number: AtomicU64,
-    total: AtomicU64,
-    members: AtomicU64,
+    number: Word,
+    total: Word,
+    members: Word,
     _line: [u64; 5],
-    data: [AtomicU64; CHUNK_WORDS],
+    data: [Word; CHUNK_WORDS],
 }
 
 /// What a rank publishes in one round of an all-gather.
@@ -176,7 +177,7 @@ impl Control {
             if state & SET != 0 {
                 break;
             }
-            std::hint::spin_loop();
+            spin_loop();
             state = slot.state.load(Ordering::Acquire);
         }
         let mut text = Vec::new();
@@ -188,7 +189,7 @@ impl Control {
     }
 }
 
-fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
+fn store_bytes(words: &[Word], bytes: &[u8]) {
     for (word, part) in words.iter().zip(bytes.chunks(8)) {
         let mut value = [0u8; 8];
         value[..part.len()].copy_from_slice(part);
@@ -197,7 +198,7 @@ fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
 }
 
 /// Appends the first `len` bytes of `words`.
-fn load_bytes(words: &[AtomicU64], len: usize, into: &mut Vec<u8>) {
+fn load_bytes(words: &[Word], len: usize, into: &mut Vec<u8>) {
     let end = into.len() + len;
     for word in &words[..len.div_ceil(8)] {
         into.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());

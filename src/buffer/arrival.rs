@@ -1,8 +1,9 @@
 //! The receiving half of a dispatch: wait, find a place for everything, hand it out.
 
+use super::books::Kind;
 use super::dispatch::{no_routing, wire_bytes};
 use super::handle::{Arrived, Dispatched, Progress};
-use super::state::{Entered, Kind, Op};
+use super::state::{Entered, Op};
 use crate::backend::host::{Receive, Received, Routing, Wanted};
 use crate::error::{Error, Result, Status};
 use crate::plan::config::Layout;
@@ -60,13 +61,13 @@ impl Entered<'_> {
         if !self.buffer.config.layout.by_expert() || !wanted {
             return Ok(None);
         }
-        let area = self.state.areas_taken.iter().position(|taken| !taken).ok_or_else(|| {
+        let area = self.state.books.areas_taken.iter().position(|taken| !taken).ok_or_else(|| {
             Error::new(
                 Status::DEEP_EP_BUSY,
                 format_args!(
                     "the rows of {} earlier dispatches are in use in place; combine or release one of their handles, \
                      give out.x.data, or create the buffer with more dispatch_windows",
-                    self.state.areas_taken.len()
+                    self.state.books.areas_taken.len()
                 ),
             )
         })?;
@@ -97,7 +98,7 @@ impl Entered<'_> {
         };
         let received = state.host.receive(&receive, &mut routing, &mut state.scratch);
         drop(span);
-        state.epochs.receive(sent.epoch);
+        state.books.epochs.receive(sent.epoch);
         progress.dispatch_in_flight = false;
         self.hold_or_end(progress, &sent, &arrangement, area);
         self.count_received(&sent, &routing);
@@ -183,11 +184,11 @@ impl Entered<'_> {
         if in_place && !self.buffer.config.layout.by_expert() {
             progress.open_window = Some(sent.window);
         } else {
-            let next = self.state.epochs.next();
+            let next = self.state.books.epochs.next();
             self.state.end_reads(Kind::Dispatch, sent.window, next);
         }
         if let Some(area) = area {
-            self.state.areas_taken[area] = true;
+            self.state.books.areas_taken[area] = true;
             progress.open_area = Some(area);
         }
     }

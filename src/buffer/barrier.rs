@@ -1,6 +1,7 @@
 //! Meeting all ranks: the barrier operation, and the guards in front of operations that write.
 
-use super::state::{Buffer, Entered, Kind, Op};
+use super::books::Kind;
+use super::state::{Buffer, Entered, Op};
 use crate::backend::host::Wanted;
 use crate::driver::StreamPointer;
 use crate::error::Result;
@@ -10,6 +11,7 @@ use crate::plan::words::{fingerprint, Operation, Phase};
 impl Buffer {
     pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
         let mut entered = self.operate()?;
+        entered.follow(stream)?;
         entered.barrier(stream)?;
         self.statistics.count_barrier();
         Ok(())
@@ -24,12 +26,12 @@ impl Entered<'_> {
         }
         let op = Op {
             operation: Operation::Barrier,
-            epoch: self.state.epochs.next(),
+            epoch: self.state.books.epochs.next(),
             fingerprint: fingerprint(Operation::Barrier, &[]),
         };
         self.buffer.statistics.begin(op.epoch);
         self.meet(op)?;
-        self.state.epochs.barrier();
+        self.state.books.epochs.barrier();
         Ok(())
     }
 
@@ -47,11 +49,11 @@ impl Entered<'_> {
             Guard::Nothing | Guard::Busy => {}
             Guard::Barrier => {
                 self.meet(op)?;
-                self.state.epochs.meet(still_reads);
+                self.state.books.epochs.meet(still_reads);
                 self.buffer.statistics.count_entry_barrier();
             }
             Guard::Acks => {
-                let number = self.state.set(kind).ack(window);
+                let number = self.state.books.set(kind).ack(window);
                 self.wait(op, Wanted { phase: Phase::Read, turn: 0, number })?;
             }
         }

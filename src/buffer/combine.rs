@@ -1,8 +1,9 @@
 //! Combine: check, choose a window, give rows back; wait, sum.
 
+use super::books::Kind;
 use super::dispatch::no_routing;
 use super::handle::{Arrived, CombineInput, Combined, Dispatched, Handle, Progress};
-use super::state::{Entered, Kind, Op};
+use super::state::{Entered, Op};
 use crate::backend::host::{CombineSource, CombineSums, Routing, Stream, Wanted};
 use crate::driver::StreamPointer;
 use crate::error::{Error, Result, Status};
@@ -28,7 +29,7 @@ impl Handle {
         target: &CombineTarget,
         stream: StreamPointer,
     ) -> Result<()> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         let ready = entered.ready_to_combine(request, progress)?;
         let tokens = progress.dispatch.map_or(0, |dispatch| dispatch.tokens);
         let stride = plan_sums(target, &ready.plan.shape, tokens as u64)?;
@@ -40,7 +41,7 @@ impl Handle {
     }
 
     pub fn combine_send(&self, request: &CombineRequest, stream: StreamPointer) -> Result<()> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         let ready = entered.ready_to_combine(request, progress)?;
         if entered.state.device.is_some() {
             return entered.combine_on_device(&ready, None, progress, stream);
@@ -49,7 +50,7 @@ impl Handle {
     }
 
     pub fn combine_recv(&self, target: &CombineTarget, stream: StreamPointer) -> Result<()> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         if entered.state.device.is_some() {
             return entered.receive_combine_on_device(target, progress, stream);
         }
@@ -92,14 +93,14 @@ impl Entered<'_> {
             device.check_combine(&plan)?;
         }
         self.may_send()?;
-        let (epoch, newest) = (self.state.epochs.next(), self.state.epochs.newest_received());
+        let (epoch, newest) = (self.state.books.epochs.next(), self.state.books.epochs.newest_received());
         let at_send = |ends| guard_at_send(config.sync, false, ends, newest, epoch);
         // The window that is held for this combine, also when the rows come from elsewhere: all ranks take the same.
         let (window, guard) = match progress.input {
             // The guard of a window that the caller has written already was at combine_input.
             Some(input) if self.state.host.pulls_from_caller() => (input.window, Guard::Nothing),
-            Some(input) => (input.window, at_send(self.state.combine.windows.ends(input.window))),
-            None => self.state.combine.take("combine", at_send)?,
+            Some(input) => (input.window, at_send(self.state.books.combine.windows.ends(input.window))),
+            None => self.state.books.combine.take("combine", at_send)?,
         };
         let [hidden, dtype, mode] = plan.shape.fields();
         let fields = [window as u32, hidden, dtype, mode];
@@ -118,7 +119,7 @@ impl Entered<'_> {
         let still_reads = progress.open_window.is_some();
         self.guard(op, Kind::Combine, window, guard, still_reads)?;
         self.take_epoch(op.epoch)?;
-        self.state.combine.begin(window, progress.number);
+        self.state.books.combine.begin(window, progress.number);
         progress.input = None;
         let source = CombineSource {
             plan: &plan,
@@ -176,8 +177,8 @@ impl Entered<'_> {
             .host
             .sum_up(&sums, routing, &mut state.scratch, &mut |rank| statistics.received(rank, 1, bytes));
         drop(span);
-        state.epochs.receive(sent.epoch);
-        let next = state.epochs.next();
+        state.books.epochs.receive(sent.epoch);
+        let next = state.books.epochs.next();
         state.end_reads(Kind::Combine, sent.window, next);
         progress.combine = None;
         Ok(())

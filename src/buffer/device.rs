@@ -2,6 +2,7 @@
 //! the books of the host say here holds in the order of the stream; the kernels keep their own and have the last word.
 
 use super::arrival::Arrival;
+use super::books::EAGER;
 use super::combine::Ready as ReadyCombine;
 use super::dispatch::Ready as ReadyDispatch;
 use super::handle::{Arrived, Combined, Counts, Dispatched, Progress};
@@ -64,21 +65,52 @@ fn parts<'a>(
 }
 
 impl Entered<'_> {
-    /// Tells the device which reads have ended since.
-    pub fn enqueue_ends(&mut self, stream: StreamPointer) -> Result<()> {
+    /// Tells the device which handles are gone; a replay must not say it again.
+    fn enqueue_ends(&mut self, stream: StreamPointer) -> Result<()> {
         let Some(device) = &self.state.device else { return Ok(()) };
-        while let Some(&(kind, window)) = self.state.pending_ends.first() {
-            device.release(kind as u32, window, stream)?;
-            self.state.pending_ends.remove(0);
+        if self.state.books.stretch() != EAGER {
+            return Ok(());
+        }
+        while let Some(memory) = self.state.pending_ends.pop() {
+            if let Err(error) = device.release(&memory, true, stream) {
+                self.state.pending_ends.push(memory);
+                return Err(error);
+            }
+            self.state.unused.push(memory);
         }
         Ok(())
+    }
+
+    /// The end of a handle's reads, if any may be open.
+    pub fn release_on_device(
+        &mut self,
+        progress: &mut Progress,
+        open: bool,
+        stream: StreamPointer,
+    ) -> Result<()> {
+        if self.state.device.is_none() {
+            return Ok(());
+        }
+        self.enqueue_ends(stream)?;
+        let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
+        if open {
+            device.release(memory, false, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Before a combine window is handed out: the device waits for what must be awaited.
+    pub fn claim_on_device(&mut self, window: usize, stream: StreamPointer) -> Result<()> {
+        self.enqueue_ends(stream)?;
+        let Some(device) = &self.state.device else { return Err(nowhere()) };
+        device.claim(window, stream)
     }
 
     pub fn barrier_on_device(&mut self, stream: StreamPointer) -> Result<()> {
         self.enqueue_ends(stream)?;
         let Some(device) = &self.state.device else { return Err(nowhere()) };
         device.barrier(stream)?;
-        let epoch = self.state.epochs.barrier();
+        let epoch = self.state.books.epochs.barrier();
         self.buffer.statistics.begin(epoch);
         Ok(())
     }
@@ -200,7 +232,11 @@ impl Entered<'_> {
         progress.dispatch_in_flight = true;
         progress.fresh = true;
         progress.arrived = None;
-        self.state.dispatch.begin(ready.window, progress.number);
+        if let Some(input) = progress.input.take() {
+            // It was for rows of the dispatch before.
+            self.state.books.combine.windows.let_go(input.window);
+        }
+        self.state.books.dispatch.begin(ready.window, progress.number);
         self.buffer.statistics.count_dispatch();
         Ok(())
     }
@@ -208,16 +244,16 @@ impl Entered<'_> {
     /// Its receive is enqueued: rows in place stay in use until combine or release.
     fn note_arrival(&mut self, place: &Landing, progress: &mut Progress) {
         let Some(sent) = progress.dispatch else { return };
-        self.state.epochs.receive(sent.epoch);
+        self.state.books.epochs.receive(sent.epoch);
         progress.dispatch_in_flight = false;
         if self.stays_open(&place.arrangement) {
             progress.open_window = Some(sent.window);
         } else {
-            let next = self.state.epochs.next();
-            self.state.dispatch.windows.end_reads(sent.window, next);
+            let next = self.state.books.epochs.next();
+            self.state.books.dispatch.windows.end_reads(sent.window, next);
         }
         if let Some(area) = place.area {
-            self.state.areas_taken[area] = true;
+            self.state.books.areas_taken[area] = true;
             progress.open_area = Some(area);
         }
         // How many rows there are only the device knows.
@@ -255,7 +291,6 @@ impl Entered<'_> {
                 data: ready.data as u64,
                 slab_rows: ready.arrived.slab_rows,
                 in_window: ready.in_place && pulls,
-                ends_reads: progress.open_window,
             }),
             receive: sums.map(|(target, stride)| CombineOutput { target, stride, weights }),
             stream,
@@ -265,14 +300,11 @@ impl Entered<'_> {
         self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         self.buffer.statistics.count_combine();
-        self.state.combine.begin(window, progress.number);
+        self.state.books.combine.begin(window, progress.number);
         if ready.in_place {
             progress.input = None;
         }
         // The kernel itself ends the reads of the dispatch.
-        if let Some(open) = progress.open_window.take() {
-            self.state.dispatch.windows.end_reads(open, op.epoch);
-        }
         self.end_open_reads(progress, op.epoch);
         let (epoch, fingerprint, shape) = (op.epoch, op.fingerprint, *shape);
         match sums {
@@ -317,9 +349,9 @@ impl Entered<'_> {
     }
 
     fn note_sums(&mut self, epoch: u64, window: usize) {
-        self.state.epochs.receive(epoch);
-        let next = self.state.epochs.next();
-        self.state.combine.windows.end_reads(window, next);
+        self.state.books.epochs.receive(epoch);
+        let next = self.state.books.epochs.next();
+        self.state.books.combine.windows.end_reads(window, next);
     }
 
     /// Where a combine's rows are written in place.
@@ -330,9 +362,13 @@ impl Entered<'_> {
         }
     }
 
-    /// On a device: whether the handle's dispatch may have left rows here, as far as the host knows by now.
+    /// On a device: whether the handle's dispatch may have left rows here, as far as the host knows by now. Of replays it
+    /// knows nothing.
     pub fn may_have_rows(&self, progress: &Progress) -> bool {
         let (Some(_), Some(memory)) = (&self.state.device, &progress.memory) else { return false };
+        if self.state.shelf.has_captures {
+            return true;
+        }
         memory.counts(self.buffer.config.layout.by_expert(), 0).is_none_or(|(rows, _)| rows > 0)
     }
 

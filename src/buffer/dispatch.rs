@@ -1,9 +1,10 @@
 //! Dispatch: check, choose a window, exchange counts, send rows; wait, hand out.
 
 use super::arrival::Arrival;
+use super::books::Kind;
 use super::device::Landing;
 use super::handle::{Dispatched, Handle, Progress};
-use super::state::{Entered, Kind, Op};
+use super::state::{Entered, Op};
 use crate::backend::host::{Routing, Wanted};
 use crate::driver::StreamPointer;
 use crate::error::{Error, Result, Status};
@@ -31,7 +32,7 @@ impl Handle {
         target: &DispatchTarget,
         stream: StreamPointer,
     ) -> Result<Arrival> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         let ready = entered.ready(request, progress)?;
         // What the receive would refuse is refused before anything is sent.
         let target = entered.claim(target);
@@ -46,7 +47,7 @@ impl Handle {
     }
 
     pub fn dispatch_send(&self, request: &DispatchRequest, stream: StreamPointer) -> Result<()> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         let ready = entered.ready(request, progress)?;
         if entered.state.device.is_some() {
             return entered.send_on_device(&ready, progress, stream);
@@ -55,7 +56,7 @@ impl Handle {
     }
 
     pub fn dispatch_recv(&self, target: &DispatchTarget, stream: StreamPointer) -> Result<Arrival> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         if !progress.dispatch_in_flight {
             return Err(Error::invalid_state(
                 "no dispatch of this handle is in flight; call dispatch_send first",
@@ -95,9 +96,9 @@ impl Entered<'_> {
             }
         };
         self.may_send()?;
-        let (epoch, newest) = (self.state.epochs.next(), self.state.epochs.newest_received());
+        let (epoch, newest) = (self.state.books.epochs.next(), self.state.books.epochs.newest_received());
         let guard = |ends| guard_at_send(config.sync, config.layout.packed(), ends, newest, epoch);
-        let (window, guard) = self.state.dispatch.take("dispatch", guard)?;
+        let (window, guard) = self.state.books.dispatch.take("dispatch", guard)?;
         if config.refuse_bad_ids && !request.cached {
             refuse_bad_ids(&request, tokens, config.topk, config.experts.count())?;
         }
@@ -112,21 +113,21 @@ impl Entered<'_> {
     }
 
     pub(super) fn may_send(&self) -> Result<()> {
-        if self.state.epochs.can_send() {
+        if self.state.books.epochs.can_send() {
             return Ok(());
         }
         Err(Error::new(
             Status::DEEP_EP_BUSY,
             format_args!(
                 "{} operations are sent and not received, as many as max_in_flight allows; receive one first",
-                self.state.epochs.in_flight().len()
+                self.state.books.epochs.in_flight().len()
             ),
         ))
     }
 
     /// The epoch that was announced is this operation's.
     pub(super) fn take_epoch(&mut self, epoch: u64) -> Result<()> {
-        if self.state.epochs.send() != Some(epoch) {
+        if self.state.books.epochs.send() != Some(epoch) {
             return Err(Error::new(Status::DEEP_EP_INTERNAL, "the epoch moved during a send"));
         }
         Ok(())
@@ -146,10 +147,10 @@ impl Entered<'_> {
         progress.dispatch_in_flight = true;
         progress.fresh = true;
         progress.arrived = None;
-        self.state.dispatch.begin(window, progress.number);
+        self.state.books.dispatch.begin(window, progress.number);
         if let Some(input) = progress.input.take() {
             // It was for rows of the dispatch before.
-            self.state.combine.windows.let_go(input.window);
+            self.state.books.combine.windows.let_go(input.window);
         }
         self.buffer.statistics.count_dispatch();
         if let Some(bad) = bad {
@@ -226,7 +227,7 @@ impl Entered<'_> {
         self.state.host.publish_counts(region, &self.state.scratch, &self.state.alive);
         self.signal(op, Phase::Counts, turn);
         self.wait(op, Wanted { phase: Phase::Counts, turn, number: op.epoch })?;
-        self.state.epochs.meet(false);
+        self.state.books.epochs.meet(false);
         let state = &mut *self.state;
         Ok(state.host.read_counts(region, routing, &mut state.scratch, &state.alive).expanded)
     }

@@ -1,6 +1,7 @@
 //! A handle: one routing, and where it stands between its operations.
 
-use super::state::{Buffer, Entered, Kind, Op};
+use super::books::{Kind, Stretch};
+use super::state::{Buffer, Entered, Op};
 use crate::backend::cuda::HandleMemory;
 use crate::backend::host::Routing;
 use crate::driver::StreamPointer;
@@ -31,6 +32,8 @@ pub(super) struct Progress {
     pub memory: Option<HandleMemory>,
     /// The buffer's generation when the routing was sent.
     pub generation: u64,
+    /// Where the handle was used last; what follows was noted in those books.
+    pub stretch: Stretch,
     /// The last dispatch that was sent, and whether its receive is still to come.
     pub dispatch: Option<Dispatched>,
     pub dispatch_in_flight: bool,
@@ -103,7 +106,10 @@ impl Handle {
             None => progress.routing = Some(entered.state.new_routing()),
             Some(device) => {
                 progress.memory = match entered.state.unused.pop() {
-                    Some(memory) => Some(memory),
+                    Some(mut memory) => {
+                        memory.renew();
+                        Some(memory)
+                    }
                     None => {
                         let memory = HandleMemory::new(&device)?;
                         entered.state.own_more(memory.own_range());
@@ -117,9 +123,17 @@ impl Handle {
         Ok(Handle { buffer: buffer.clone(), progress: UnsafeCell::new(progress) })
     }
 
-    /// Takes the buffer and this handle for one operation.
+    /// Takes the buffer and this handle for one operation on a stream.
     #[allow(clippy::mut_from_ref)] // `Entered` is what makes the reference exclusive
-    pub(super) fn operate(&self) -> Result<(Entered<'_>, &mut Progress)> {
+    pub(super) fn operate(&self, stream: StreamPointer) -> Result<(Entered<'_>, &mut Progress)> {
+        let (mut entered, progress) = self.enter()?;
+        entered.follow(stream)?;
+        entered.change_stretch(progress)?;
+        Ok((entered, progress))
+    }
+
+    #[allow(clippy::mut_from_ref)] // as above
+    fn enter(&self) -> Result<(Entered<'_>, &mut Progress)> {
         let entered = self.buffer.operate()?;
         // SAFETY: `entered` is the exclusive use of the buffer and its handles.
         let progress = unsafe { &mut *self.progress.get() };
@@ -140,7 +154,7 @@ impl Handle {
 
     /// `timeout_ms`: CUDA, how long to wait for the receive; 0 as long as the buffer's waits.
     pub fn counts(&self, timeout_ms: u32) -> Result<Counts> {
-        let (entered, progress) = self.operate()?;
+        let (entered, progress) = self.enter()?;
         if entered.state.device.is_some() && progress.arrived.is_some() {
             return entered.wait_for_counts(progress, timeout_ms);
         }
@@ -156,20 +170,21 @@ impl Handle {
     }
 
     pub fn release(&self, stream: StreamPointer) -> Result<()> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         if progress.dispatch_in_flight {
             return Err(Error::invalid_state(
                 "the handle's dispatch was sent and not received; call dispatch_recv first",
             ));
         }
-        let next = entered.state.epochs.next();
+        let open = progress.open_window.is_some() || entered.state.shelf.has_captures;
+        let next = entered.state.books.epochs.next();
         entered.end_open_reads(progress, next);
-        entered.enqueue_ends(stream)
+        entered.release_on_device(progress, open, stream)
     }
 
     /// Reserves the memory for the rows of the next combine.
     pub fn combine_input(&self, dtype: Dtype, stream: StreamPointer) -> Result<Rows> {
-        let (mut entered, progress) = self.operate()?;
+        let (mut entered, progress) = self.operate(stream)?;
         let (Some(arrived), Some(dispatch)) = (progress.arrived, progress.dispatch) else {
             return Err(Error::invalid_state(
                 "no dispatch of this handle has been received; call dispatch, or dispatch_recv after a dispatch_send",
@@ -221,20 +236,57 @@ impl Handle {
         };
         // SAFETY: `entered` is the exclusive use of the buffer and its handles.
         let progress = unsafe { &mut *self.progress.get() };
+        let mut holds = entered.state.shelf.has_captures;
         if progress.generation == entered.state.generation {
-            entered.let_go(progress);
+            holds |=
+                progress.open_window.is_some() || progress.dispatch_in_flight || progress.combine.is_some();
+            entered.in_books_of(progress.stretch, |entered| entered.let_go(progress));
         }
         if let Some(routing) = progress.routing.take() {
             entered.state.keep_routing(routing);
         }
         if let Some(memory) = progress.memory.take() {
-            entered.state.unused.push(memory);
+            let kept = if holds { &mut entered.state.pending_ends } else { &mut entered.state.unused };
+            kept.push(memory);
         }
         Ok(())
     }
 }
 
 impl Entered<'_> {
+    /// Opens the books of the stretch that the stream's calls belong to.
+    pub fn follow(&mut self, stream: StreamPointer) -> Result<()> {
+        let Some(device) = &self.state.device else { return Ok(()) };
+        let stretch = device.follow(stream)?;
+        self.state.turn_to(stretch);
+        Ok(())
+    }
+
+    fn in_books_of(&mut self, stretch: Stretch, work: impl FnOnce(&mut Self)) {
+        let open = self.state.books.stretch();
+        self.state.turn_to(stretch);
+        work(self);
+        self.state.turn_to(open);
+    }
+
+    /// A handle that was used in another stretch: the books there do not wait for it any longer, since from now on only the
+    /// device knows in which order things happen to it.
+    fn change_stretch(&mut self, progress: &mut Progress) -> Result<()> {
+        let stretch = self.state.books.stretch();
+        if progress.stretch == stretch {
+            return Ok(());
+        }
+        if progress.dispatch_in_flight || progress.combine.is_some() {
+            return Err(Error::invalid_state(
+                "the handle has an operation that was sent and not received in an earlier capture, or outside of this \
+                 one; a send and its receive belong in one capture, or both outside of captures; destroy the handle",
+            ));
+        }
+        self.in_books_of(progress.stretch, |entered| entered.let_go(progress));
+        progress.stretch = stretch;
+        Ok(())
+    }
+
     /// The rows of the handle's dispatch are not read any more, before epoch `next` is sent.
     pub fn end_open_reads(&mut self, progress: &mut Progress, next: u64) {
         progress.fresh = false;
@@ -242,23 +294,23 @@ impl Entered<'_> {
             self.state.end_reads(Kind::Dispatch, window, next);
         }
         if let Some(area) = progress.open_area.take() {
-            self.state.areas_taken[area] = false;
+            self.state.books.areas_taken[area] = false;
         }
     }
 
     /// Nothing of the handle is in flight, open or held any more.
     fn let_go(&mut self, progress: &mut Progress) {
-        let next = self.state.epochs.next();
+        let next = self.state.books.epochs.next();
         if let Some(sent) = progress.dispatch.filter(|_| progress.dispatch_in_flight) {
-            self.state.epochs.abandon(sent.epoch);
+            self.state.books.epochs.abandon(sent.epoch);
             self.state.end_reads(Kind::Dispatch, sent.window, next);
         }
         if let Some(sent) = progress.combine {
-            self.state.epochs.abandon(sent.epoch);
+            self.state.books.epochs.abandon(sent.epoch);
             self.state.end_reads(Kind::Combine, sent.window, next);
         }
-        if let Some(input) = progress.input {
-            self.state.combine.windows.let_go(input.window);
+        if let Some(input) = progress.input.take() {
+            self.state.books.combine.windows.let_go(input.window);
         }
         self.end_open_reads(progress, next);
     }
@@ -266,14 +318,15 @@ impl Entered<'_> {
     /// Holds a combine window for a handle. Where peers pull what the caller will write, the guard is here.
     fn reserve_input(&mut self, number: u64, stream: StreamPointer) -> Result<usize> {
         let (mode, pulls) = (self.buffer.config.sync, self.state.host.pulls_from_caller());
-        let (newest, next) = (self.state.epochs.newest_received(), self.state.epochs.next());
+        let (newest, next) = (self.state.books.epochs.newest_received(), self.state.books.epochs.next());
         let guard = |ends| guard_at_take(mode, ends, newest, next);
-        let (window, guard) = self.state.combine.take("combine", guard)?;
+        let (window, guard) = self.state.books.combine.take("combine", guard)?;
         if pulls {
             match guard {
+                // On a device only a kernel can wait, and where graphs are replayed only a kernel can tell whether to.
+                _ if self.state.shelf.has_captures => self.claim_on_device(window, stream)?,
+                Guard::Acks if self.state.device.is_some() => self.claim_on_device(window, stream)?,
                 Guard::Barrier => self.barrier(stream)?,
-                // On a device only an operation can wait.
-                Guard::Acks if self.state.device.is_some() => self.barrier(stream)?,
                 Guard::Acks => {
                     let op = Op { operation: Operation::Combine, epoch: next, fingerprint: 0 };
                     self.guard(op, Kind::Combine, window, Guard::Acks, false)?;
@@ -281,8 +334,8 @@ impl Entered<'_> {
                 Guard::Nothing | Guard::Busy => {}
             }
         }
-        self.state.combine.windows.hold(window);
-        self.state.combine.note_holder(window, number);
+        self.state.books.combine.windows.hold(window);
+        self.state.books.combine.note_holder(window, number);
         Ok(window)
     }
 }

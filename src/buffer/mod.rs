@@ -7,6 +7,7 @@
 
 mod arrival;
 mod barrier;
+mod books;
 mod combine;
 mod comm;
 mod create;
@@ -18,6 +19,8 @@ mod owned;
 mod reset;
 mod state;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 pub use arrival::Arrival;

@@ -87,7 +87,7 @@ impl Entered<'_> {
     /// What the survivors have to do, the same on all of them.
     fn agree_on_epoch(&self, alive: &[bool]) -> Result<Agreed> {
         // An operation that failed has announced the next epoch without taking it.
-        let mine = Agreed { newest: self.state.epochs.next(), leave_behind: alive != self.state.alive };
+        let mine = Agreed { newest: self.state.books.epochs.next(), leave_behind: alive != self.state.alive };
         let group = &self.buffer.comm.group;
         let all = group
             .all_gather(&mine.encode(), Some(alive), self.buffer.agreement_timeout())

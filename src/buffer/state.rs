@@ -1,5 +1,6 @@
 //! One buffer: what may be read at any time, and what only the running operation touches.
 
+use super::books::{Books, Kind, Shelf, Stretch, EAGER};
 use super::comm::Comm;
 use super::failure::Failures;
 use super::owned::Owned;
@@ -11,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::plan::config::{within, Config};
 use crate::plan::report::Report;
 use crate::plan::request::Address;
-use crate::plan::windows::{count_regions, Ends, Epochs, Guard, SyncMode, Windows};
+use crate::plan::windows::{count_regions, SyncMode};
 use crate::plan::words::{Operation, Phase, Turns};
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -45,16 +46,15 @@ pub(super) struct State {
     pub host: Host,
     pub scratch: Scratch,
     pub device: Option<Arc<Cuda>>,
-    /// CUDA: ends of reads that came without a stream, for the next operation to enqueue.
-    pub pending_ends: Vec<(Kind, usize)>,
+    /// CUDA: memory of destroyed handles that may have rows open or a send unreceived; the next eager operation enqueues
+    /// the end.
+    pub pending_ends: Vec<HandleMemory>,
     /// CUDA: memory of destroyed handles, which kernels may still use; kept for the next ones.
     pub unused: Vec<HandleMemory>,
-    pub epochs: Epochs,
+    /// Of the stretch that the running call belongs to.
+    pub books: Books,
+    pub shelf: Shelf,
     pub turns: Turns,
-    pub dispatch: WindowSet,
-    pub combine: WindowSet,
-    /// Areas for received rows that callers still read.
-    pub areas_taken: Vec<bool>,
     /// Count exchanges made.
     pub exchanges: u64,
     /// Ends of reads told to peers (ACK).
@@ -71,56 +71,6 @@ pub(super) struct State {
     #[allow(clippy::vec_box)] // handles keep the boxes, and outputs may point into them
     spare: Vec<Box<Routing>>,
     handles: u64,
-}
-
-/// The windows of one kind, with what each waits for.
-pub(super) struct WindowSet {
-    pub windows: Windows,
-    /// Number of the read signal that ended each window's last use (ACK).
-    acks: Vec<u64>,
-    /// The handle that used each window last.
-    holders: Vec<u64>,
-}
-
-impl WindowSet {
-    fn new(count: usize) -> WindowSet {
-        WindowSet { windows: Windows::new(count), acks: vec![0; count], holders: vec![0; count] }
-    }
-
-    /// The window of the next operation of handle `holder`, and what it has to await.
-    pub fn take(&self, kind: &str, guard: impl Fn(Ends) -> Guard) -> Result<(usize, Guard)> {
-        let busy = |what: &str| {
-            let holders: Vec<String> = self.holders.iter().map(u64::to_string).collect();
-            Error::new(
-                Status::DEEP_EP_BUSY,
-                format_args!(
-                    "{what} of {} {kind} windows, last used by handles {}; combine or release a handle, receive what \
-                     was sent, use caller memory, or create the buffer with more {kind}_windows",
-                    self.windows.count(),
-                    holders.join(", ")
-                ),
-            )
-        };
-        let window = self.windows.choose().ok_or_else(|| busy("none is free"))?;
-        match guard(self.windows.ends(window)) {
-            Guard::Busy => Err(busy("none can be written yet")),
-            guard => Ok((window, guard)),
-        }
-    }
-
-    pub fn begin(&mut self, window: usize, holder: u64) {
-        self.windows.begin(window);
-        self.holders[window] = holder;
-    }
-
-    /// Names the handle that a window is held for.
-    pub fn note_holder(&mut self, window: usize, holder: u64) {
-        self.holders[window] = holder;
-    }
-
-    pub fn ack(&self, window: usize) -> u64 {
-        self.acks[window]
-    }
 }
 
 /// Exclusive use of a buffer's state, for one call.
@@ -145,11 +95,9 @@ impl Buffer {
         let depth = config.depth();
         let state = State {
             scratch: Scratch::new(&host),
-            epochs: Epochs::new(config.max_in_flight, 0),
+            books: Books::new(&config, EAGER),
+            shelf: Shelf::default(),
             turns: Turns::new(depth),
-            dispatch: WindowSet::new(config.dispatch_windows),
-            combine: WindowSet::new(config.combine_windows),
-            areas_taken: vec![false; if config.layout.by_expert() { config.dispatch_windows } else { 0 }],
             exchanges: 0,
             acks: 0,
             settled: 0,
@@ -249,7 +197,7 @@ impl Buffer {
                 status: Status::DEEP_EP_ABORTED,
                 missing: vec![rank],
                 detail: format!("rank {rank} aborted: {reason}"),
-                epoch: entered.state.epochs.next(),
+                epoch: entered.state.books.epochs.next(),
                 ..Report::nothing(self.comm.rank() as u32)
             };
             return Err(self.failures.poison(report));
@@ -327,40 +275,29 @@ impl State {
         }
     }
 
-    /// Ends the reads of a window and, where peers wait for that, tells them.
+    /// Ends the reads of a window and, where peers wait for that, tells them; on a device kernels do.
     pub fn end_reads(&mut self, kind: Kind, window: usize, next_epoch: u64) {
-        if self.device.is_some() {
-            self.pending_ends.push((kind, window));
-            self.set(kind).windows.end_reads(window, next_epoch);
-            return;
-        }
-        let acks = (self.host.config.sync == SyncMode::Ack).then(|| {
+        let acks = (self.device.is_none() && self.host.config.sync == SyncMode::Ack).then(|| {
             self.acks += 1;
             self.host.signal(Phase::Read, 0, self.acks, 0, &self.alive);
             self.acks
         });
-        let set = self.set(kind);
+        let set = self.books.set(kind);
         set.windows.end_reads(window, next_epoch);
         set.acks[window] = acks.unwrap_or(0);
     }
 
-    pub fn set(&mut self, kind: Kind) -> &mut WindowSet {
-        match kind {
-            Kind::Dispatch => &mut self.dispatch,
-            Kind::Combine => &mut self.combine,
-        }
+    /// Opens the books of a stretch.
+    pub fn turn_to(&mut self, stretch: Stretch) {
+        self.shelf.turn_to(stretch, &mut self.books, &self.host.config);
     }
 
     /// All windows and areas free, nothing in flight, the next epoch behind all that began.
     pub fn restart(&mut self, next_epoch: u64) {
-        self.epochs.reset(next_epoch, true);
+        self.turn_to(EAGER);
+        self.shelf.clear();
+        self.books.restart(next_epoch, true);
         self.turns.reset();
-        self.dispatch.windows.reset(next_epoch);
-        self.combine.windows.reset(next_epoch);
-        for set in [&mut self.dispatch, &mut self.combine] {
-            set.acks.fill(0);
-        }
-        self.areas_taken.fill(false);
         self.exchanges = 0;
         // Ranks may have told different numbers of reads; each epoch has at most one, so this is beyond all of them.
         self.acks = next_epoch;
@@ -373,12 +310,6 @@ impl State {
         let [region, _] = self.host.own_ranges();
         self.own.add([region]);
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Dispatch,
-    Combine,
 }
 
 /// What an operation tells its peers that it is.

@@ -66,6 +66,7 @@ functions! {
     stream_destroy = "cuStreamDestroy_v2" (Pointer);
     stream_wait = "cuStreamSynchronize" (Pointer);
     stream_capture = "cuStreamGetCaptureInfo_v2" (Pointer, *mut c_uint, *mut u64, Pointer, Pointer, Pointer);
+    capture_mode = "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
     event_create = "cuEventCreate" (*mut Pointer, c_uint);
     event_record = "cuEventRecord" (Pointer, Pointer);
     event_wait = "cuEventSynchronize" (Pointer);

@@ -77,11 +77,18 @@ impl Device {
         }
     }
 
-    /// Makes the device's context current until the guard is dropped.
+    /// Makes the device's context current until the guard is dropped. Our own streams and memory have no part in a capture,
+    /// so calls on them are let through meanwhile, whatever the mode of captures elsewhere.
     pub fn enter(&self) -> Result<Guard> {
+        const RELAXED: u32 = 2;
         // SAFETY: the context is retained as long as the device lives.
         check("cuCtxPushCurrent", unsafe { (self.api.context_push)(self.context) })?;
-        Ok(Guard { api: self.api })
+        let mut guard = Guard { api: self.api, capture_mode: RELAXED };
+        // SAFETY: swaps one number of this thread.
+        check("cuThreadExchangeStreamCaptureMode", unsafe {
+            (self.api.capture_mode)(&mut guard.capture_mode)
+        })?;
+        Ok(guard)
     }
 
     /// Whether kernels of this device can reach the memory of `other`.
@@ -98,15 +105,19 @@ impl Device {
     }
 }
 
-/// Gives the caller's context back when dropped.
+/// Gives the caller's context and mode of capture back when dropped.
 pub struct Guard {
     api: &'static Api,
+    capture_mode: u32,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         let mut ours = std::ptr::null_mut();
-        // SAFETY: takes off what `enter` put on the stack of this thread.
-        unsafe { (self.api.context_pop)(&mut ours) };
+        // SAFETY: gives back the number that `enter` swapped, and takes off what it put on the stack of this thread.
+        unsafe {
+            (self.api.capture_mode)(&mut self.capture_mode);
+            (self.api.context_pop)(&mut ours);
+        }
     }
 }

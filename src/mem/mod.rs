@@ -4,8 +4,10 @@ mod fork;
 mod local;
 mod region;
 mod wait;
+pub mod word;
 
 pub use fork::ForkGuard;
 pub use local::LocalMemory;
 pub use region::Region;
 pub use wait::{deadline_after, Backoff};
+pub use word::Word;

@@ -39,6 +39,10 @@ impl Backoff {
     /// even a deadline in the past leaves that much patience.
     #[inline]
     pub fn pause(&mut self) -> bool {
+        #[cfg(test)]
+        if let Some(time_left) = super::word::explored::pause(&mut self.spins, self.deadline) {
+            return time_left;
+        }
         if self.spins < SPINS {
             self.spins += 1;
             std::hint::spin_loop();

@@ -177,8 +177,8 @@ fn case_067_two_buffers_in_one_order_on_one_thread_per_rank() {
 }
 
 #[test]
-fn case_068_different_operations_end_with_a_name_within_the_deadline() {
-    for layout in LAYOUTS {
+fn case_068_different_operations_are_named_on_both_ranks() {
+    for (layout, other) in LAYOUTS.into_iter().flat_map(|layout| [(layout, "combine"), (layout, "barrier")]) {
         let case = pair(layout);
         let mut config = case.config();
         config.timeout_ms = 700;
@@ -192,17 +192,17 @@ fn case_068_different_operations_end_with_a_name_within_the_deadline() {
             let status = if me == 0 {
                 let sending = exchange.sending(me, Style::default());
                 handle.dispatch(&sending.input, &mut exchange.target(me, Asked::OWN).out)
-            } else {
+            } else if other == "combine" {
                 let giving = combination.giving(me, &handle, Manner::default());
                 let summing = combination.summing(me, Manner::default());
                 handle.combine_call(&giving.input, &summing.output)
+            } else {
+                rank.buffer.barrier()
             };
-            assert!([OP_MISMATCH, TIMEOUT].contains(&status), "rank {me}: {status:?} {}", last_error());
             let text = last_error();
-            assert!(text.contains(&(1 - me).to_string()), "rank {me}: {text}");
-            if status == OP_MISMATCH {
-                assert!(text.contains("dispatch") && text.contains("combine"), "rank {me}: {text}");
-            }
+            assert_eq!(status, OP_MISMATCH, "rank {me}: {text}");
+            assert!(text.contains(&format!("rank {} runs ", 1 - me)), "rank {me}: {text}");
+            assert!(text.contains("dispatch") && text.contains(other), "rank {me}: {text}");
         });
         assert!(begin.elapsed() < Duration::from_secs(10));
     }

@@ -12,14 +12,16 @@ pub enum Rows {
     Opaque,
     /// BF16, cast to FP8 on the way.
     Cast,
+    CastFp16,
+    CastFp32,
 }
 
 impl Rows {
     pub fn given(self) -> u32 {
         (match self {
             Rows::Bf16 | Rows::Cast => deep_ep_dtype_t::DEEP_EP_BF16,
-            Rows::Fp16 => deep_ep_dtype_t::DEEP_EP_FP16,
-            Rows::Fp32 => deep_ep_dtype_t::DEEP_EP_FP32,
+            Rows::Fp16 | Rows::CastFp16 => deep_ep_dtype_t::DEEP_EP_FP16,
+            Rows::Fp32 | Rows::CastFp32 => deep_ep_dtype_t::DEEP_EP_FP32,
             Rows::Fp8 => deep_ep_dtype_t::DEEP_EP_FP8_E4M3,
             Rows::Opaque => deep_ep_dtype_t::DEEP_EP_OPAQUE,
         }) as u32
@@ -27,14 +29,18 @@ impl Rows {
 
     pub fn given_bytes(self) -> usize {
         match self {
-            Rows::Bf16 | Rows::Cast | Rows::Fp16 => 2,
-            Rows::Fp32 => 4,
+            Rows::Bf16 | Rows::Cast | Rows::Fp16 | Rows::CastFp16 => 2,
+            Rows::Fp32 | Rows::CastFp32 => 4,
             Rows::Fp8 | Rows::Opaque => 1,
         }
     }
 
+    pub fn is_cast(self) -> bool {
+        matches!(self, Rows::Cast | Rows::CastFp16 | Rows::CastFp32)
+    }
+
     pub fn sent_bytes(self) -> usize {
-        if self == Rows::Cast {
+        if self.is_cast() {
             1
         } else {
             self.given_bytes()
@@ -46,8 +52,8 @@ impl Rows {
         let mut bytes = rng.bytes(elements * self.given_bytes());
         match self {
             Rows::Bf16 | Rows::Cast => tame(&mut bytes, 0x80, 7, 118, 16),
-            Rows::Fp16 => tame(&mut bytes, 0x80, 2, 10, 8),
-            Rows::Fp32 => {
+            Rows::Fp16 | Rows::CastFp16 => tame(&mut bytes, 0x80, 2, 10, 8),
+            Rows::Fp32 | Rows::CastFp32 => {
                 for word in bytes.chunks_exact_mut(4) {
                     let raw = u32::from_le_bytes(word.try_into().unwrap());
                     if raw % 509 != 0 {
@@ -228,7 +234,7 @@ impl Case {
     /// Scales that come with the rows; a cast makes them.
     pub fn given_scale_bytes(&self) -> usize {
         match self.rows {
-            Rows::Cast => 0,
+            rows if rows.is_cast() => 0,
             _ => self.scales.row_bytes(self.hidden),
         }
     }
@@ -287,8 +293,10 @@ impl Case {
         config.expert_alignment = if self.by_expert && !self.slotted { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
-        config.timeout_ms = 4000;
-        config.first_timeout_ms = 6000;
+        // Under a sanitizer everything takes longer.
+        let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
+        config.timeout_ms = 4000 * factor;
+        config.first_timeout_ms = 6000 * factor;
         if place == crate::Where::Device {
             config.num_stages = self.stages;
             config.num_sms = self.sms;

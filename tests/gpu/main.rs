@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
+mod graphs;
 mod memory;
 mod processes;
 mod ranks;
@@ -99,6 +100,8 @@ cases! {
     rank_cast_fp32: ranks = 4, rows = Rows::Cast, scales = Scales::Fp32, hidden = 1280;
     rank_cast_pow2: ranks = 2, rows = Rows::Cast, scales = Scales::Pow2, hidden = 208, mode = Mode::Caller;
     rank_cast_ue8m0: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 896;
+    rank_cast_from_fp16: ranks = 2, rows = Rows::CastFp16, scales = Scales::Fp32, hidden = 400;
+    rank_cast_from_fp32_h7168: ranks = 2, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 7168, rounds = 4;
     rank_caller_memory: ranks = 4, mode = Mode::Caller;
     rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
     rank_split: ranks = 2, split = true;
@@ -123,6 +126,12 @@ cases! {
         hidden = 1536, column_major = true;
     expert_cast: ranks = 2, by_expert = true, rows = Rows::Cast, scales = Scales::Fp32, hidden = 768, align = 8;
     expert_cast_split: ranks = 3, by_expert = true, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 768, split = true;
+    expert_cast_from_fp16: ranks = 2, by_expert = true, rows = Rows::CastFp16, scales = Scales::Pow2, hidden = 656,
+        align = 4;
+    expert_cast_from_fp32: ranks = 3, by_expert = true, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 1168,
+        mode = Mode::Caller, column_major = true;
+    expert_cast_from_fp32_split: ranks = 2, by_expert = true, rows = Rows::CastFp32, scales = Scales::Fp32, hidden = 7168,
+        split = true, rounds = 4;
     expert_split: ranks = 2, by_expert = true, split = true, align = 4;
     expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
     expert_one_rank: ranks = 1, by_expert = true, align = 128;
@@ -201,6 +210,19 @@ fn two_processes_share_a_gpu_with_slots() {
     }
 }
 
+// What the sanitizers run, a hundred times slower; see sanitizers.sh.
+cases! {
+    small_rank: ranks = 2, tokens = 20, sms = 3, rounds = 4;
+    small_rank_caller: ranks = 3, tokens = 20, sms = 3, rounds = 4, mode = Mode::Caller, sync = 1;
+    small_rank_cast_split: ranks = 2, tokens = 20, sms = 3, rounds = 4, rows = Rows::Cast, scales = Scales::Fp32,
+        hidden = 400, split = true, sync = 2;
+    small_expert: ranks = 2, tokens = 20, sms = 3, rounds = 4, by_expert = true, align = 4, mode = Mode::InPlace;
+    small_expert_cast: ranks = 3, tokens = 20, sms = 3, rounds = 4, by_expert = true, rows = Rows::Cast,
+        scales = Scales::Ue8m0, hidden = 400, mode = Mode::Caller;
+    small_expert_split: ranks = 2, tokens = 20, sms = 3, rounds = 4, by_expert = true, split = true, align = 8,
+        rows = Rows::Fp8, scales = Scales::Fp32, max_expert_rows = 60;
+}
+
 #[test]
 fn a_missing_rank_is_named_within_the_deadline() {
     if !against_itself() && ready() {
@@ -245,5 +267,53 @@ fn an_abort_ends_the_waits() {
 fn what_is_not_done_says_so() {
     if !against_itself() && ready() {
         refusal::unsupported();
+    }
+}
+
+macro_rules! graphs {
+    ($($name:ident: $run:ident($($argument:expr),*) $($field:ident = $value:expr),*;)*) => {$(
+        #[test]
+        fn $name() {
+            if ready() {
+                graphs::$run(Case { $($field: $value,)* ..Case::default() }, $($argument),*);
+            }
+        }
+    )*};
+}
+
+graphs! {
+    graph_rank_1_pair: replays(1, false, 12) ranks = 2;
+    graph_rank_3_operations: replays(1, true, 12) ranks = 3, experts = 20, topk = 6, tokens = 97, mode = Mode::InPlace;
+    graph_rank_20_operations: replays(10, false, 5) ranks = 4, experts = 33, topk = 8, tokens = 150;
+    graph_rank_caller_memory: replays(2, true, 8) ranks = 4, mode = Mode::Caller;
+    graph_rank_split: replays(2, true, 8) ranks = 2, split = true, mode = Mode::InPlace;
+    graph_rank_ack: replays(2, true, 8) ranks = 3, sync = 1, mode = Mode::InPlace;
+    graph_rank_barrier: replays(2, false, 8) ranks = 2, sync = 2, mode = Mode::InPlace, windows = 2;
+    graph_expert_1_pair: replays(1, false, 12) ranks = 4, by_expert = true;
+    graph_expert_3_operations: replays(1, true, 12) ranks = 3, by_expert = true, experts = 21, mode = Mode::InPlace;
+    graph_expert_20_operations: replays(10, false, 5) ranks = 2, by_expert = true, topk = 6, tokens = 120;
+    graph_expert_caller_split: replays(3, true, 6) ranks = 2, by_expert = true, split = true, mode = Mode::Caller;
+    graph_mixed_rank: mixed(30) ranks = 4, mode = Mode::InPlace;
+    graph_mixed_rank_windows_2: mixed(30) ranks = 2, mode = Mode::InPlace, windows = 2;
+    graph_mixed_rank_ack: mixed(20) ranks = 3, sync = 1, mode = Mode::InPlace, split = true;
+    graph_mixed_expert: mixed(30) ranks = 3, by_expert = true, mode = Mode::InPlace, experts = 24;
+    graph_mixed_caller: mixed(20) ranks = 2, mode = Mode::Caller, sync = 2;
+    graph_halves_apart_rank: apart(12) ranks = 3, mode = Mode::InPlace;
+    graph_halves_apart_expert: apart(12) ranks = 2, by_expert = true;
+    graph_two_streams: forked(8) ranks = 3, mode = Mode::InPlace;
+    graph_two_buffers: two_buffers(8) ranks = 2, by_expert = true;
+}
+
+#[test]
+fn graph_busy_on_every_rank() {
+    if !against_itself() && ready() {
+        graphs::busy_everywhere();
+    }
+}
+
+#[test]
+fn graph_send_without_receive() {
+    if !against_itself() && ready() {
+        graphs::send_without_receive();
     }
 }

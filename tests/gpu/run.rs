@@ -1,6 +1,6 @@
 //! One case on one backend: every rank on a thread of its own, and what each has in its outputs afterwards.
 
-use crate::cases::{Case, Mode, Rows};
+use crate::cases::{Case, Mode};
 use crate::memory::{Arena, Array, Where};
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
@@ -134,7 +134,7 @@ impl<'a> Rank<'a> {
                 _ => 0,
             };
         }
-        if case.rows == Rows::Cast {
+        if case.rows.is_cast() {
             request.wire_dtype = deep_ep_dtype_t::DEEP_EP_FP8_E4M3 as u32;
             request.wire_scale_dtype = case.scales.dtype();
         }

@@ -20,8 +20,6 @@ pub struct CombineInput<'a> {
     pub slab_rows: u64,
     /// They were written to the window itself.
     pub in_window: bool,
-    /// The dispatch window whose reads end with this operation.
-    pub ends_reads: Option<usize>,
 }
 
 /// Where its sums go.
@@ -158,10 +156,6 @@ fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool,
     }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;
-    }
-    if let Some(window) = input.ends_reads {
-        params.flags |= ENDS_READS;
-        params.dispatch_window = window as u32;
     }
 }
 

@@ -7,7 +7,7 @@ use crate::driver::{Launch, StreamPointer};
 use crate::error::{Error, Result};
 use crate::plan::config::Layout;
 use crate::plan::device::{dispatch_slice_shift, DispatchShared, Tuning};
-use crate::plan::dtype::{Dtype, IdType};
+use crate::plan::dtype::IdType;
 use crate::plan::request::{Arrangement, DispatchPlan, DispatchShape, DispatchTarget};
 use crate::plan::windows::count_regions;
 
@@ -33,11 +33,6 @@ pub struct DispatchCall<'a> {
 impl Cuda {
     /// Refuses what these kernels do not do, before anything is enqueued.
     pub fn check_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
-        if plan.shape.cast_from.is_some_and(|from| from != Dtype::Bf16) {
-            return Err(Error::unsupported(
-                "a cast of FP16 or FP32 rows on the CUDA backend; BF16 rows are cast",
-            ));
-        }
         if !self.config.layout.packed() {
             return self.check_slotted_dispatch(plan);
         }

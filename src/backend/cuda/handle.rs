@@ -1,7 +1,7 @@
 //! The device memory of one handle.
 
 use super::memory::Cuda;
-use super::params::RECORD_BYTES;
+use super::params::{CAPTURED, RECORD_BYTES};
 use crate::driver::{Memory, Pinned};
 use crate::error::Result;
 use crate::plan::device::HandleArrays;
@@ -21,10 +21,17 @@ impl HandleMemory {
     pub fn new(cuda: &Cuda) -> Result<HandleMemory> {
         let arrays = HandleArrays::of(&cuda.config, cuda.me, RECORD_BYTES)?;
         let device = cuda.device();
+        let _guard = device.enter()?;
         let memory = Memory::allocate(device, cuda.rounded(arrays.bytes), &[device])?;
         // SAFETY: the memory is new.
         unsafe { cuda.fill(memory.address(), 0, arrays.bytes)? };
         Ok(HandleMemory { memory, arrays, counts: Pinned::new(device, arrays.pinned_bytes)?, awaited: 0 })
+    }
+
+    /// For another handle: what the last one left is of no use.
+    pub fn renew(&mut self) {
+        self.awaited = 0;
+        self.counts.words()[0].store(0, Ordering::Relaxed);
     }
 
     /// The address of one of the arrays.
@@ -42,10 +49,15 @@ impl HandleMemory {
     }
 
     /// Packed layouts: what the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's,
-    /// and a count for each local expert.
+    /// and a count for each local expert. After a captured one, what the newest run of any left.
     pub fn counts(&self, by_expert: bool, local_experts: usize) -> Option<(i64, Vec<i32>)> {
         let words = self.counts.words();
-        if self.awaited == 0 || words[0].load(Ordering::Acquire) != self.awaited {
+        let told = words[0].load(Ordering::Acquire);
+        let known = match self.awaited & CAPTURED {
+            0 => told & !CAPTURED == self.awaited,
+            _ => told & CAPTURED != 0,
+        };
+        if self.awaited == 0 || !known {
             return None;
         }
         let word = |at: usize| words[at].load(Ordering::Relaxed) as i64;

@@ -24,8 +24,9 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 70] = [
+const NAMES: [&str; 71] = [
     "deepep_barrier",
+    "deepep_claim",
     "deepep_release",
     "deepep_dispatch_by_rank",
     "deepep_dispatch_by_rank_send",

@@ -1,10 +1,12 @@
 //! What a buffer has on its device, and what its operations have in common.
 
 use super::comm::Site;
+use super::handle::HandleMemory;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
 use crate::driver::{capture_of, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
 use crate::plan::device::{self, HandleArrays, Region};
 use crate::plan::layout::Areas;
@@ -13,8 +15,9 @@ use crate::plan::request::Address;
 use crate::plan::words::{fingerprint, turns, Operation};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A buffer's part on its device.
 pub struct Cuda {
@@ -31,6 +34,10 @@ pub struct Cuda {
     copies: Mutex<Stream>,
     comm: CommParams,
     launches: AtomicU64,
+    /// The capture that the running call's stream is in, or 0.
+    capture: AtomicU64,
+    /// Whether any call was captured.
+    is_replayed: AtomicBool,
     soft_taken: Mutex<u64>,
     /// Behind the newest kernel of each stream.
     marks: Mutex<BTreeMap<StreamPointer, Mark>>,
@@ -96,6 +103,8 @@ impl Cuda {
             copies,
             comm,
             launches: AtomicU64::new(1),
+            capture: AtomicU64::new(0),
+            is_replayed: AtomicBool::new(false),
             soft_taken: Mutex::new(0),
             marks: Mutex::default(),
         };
@@ -210,9 +219,23 @@ impl Cuda {
         }
     }
 
-    /// The common parameters of an operation; every launch has a number of its own.
+    /// Which capture the caller's stream is in, or 0; what is enqueued until the next such call belongs to it.
+    pub fn follow(&self, stream: StreamPointer) -> Result<u64> {
+        let _guard = self.device().enter()?;
+        let capture = capture_of(self.device(), stream)?;
+        self.capture.store(capture, Ordering::Relaxed);
+        self.is_replayed.fetch_or(capture != 0, Ordering::Relaxed);
+        Ok(capture)
+    }
+
+    fn is_captured(&self) -> bool {
+        self.capture.load(Ordering::Relaxed) != 0
+    }
+
+    /// The common parameters of an operation; every launch has a number of its own, which its replays share.
     pub(super) fn comm_params(&self, fingerprint: u16) -> CommParams {
-        let launch = self.launches.fetch_add(1, Ordering::Relaxed);
+        let kind = if self.is_captured() { CAPTURED } else { 0 };
+        let launch = self.launches.fetch_add(1, Ordering::Relaxed) | kind;
         CommParams { launch, fingerprint: fingerprint.into(), ..self.comm }
     }
 
@@ -224,13 +247,11 @@ impl Cuda {
         let function = self.site.place.kernels.get(kernel)?;
         let device = self.device();
         let _guard = device.enter()?;
-        if capture_of(device, launch.stream)? != 0 {
-            return Err(Error::unsupported(
-                "the stream is being captured; CUDA graphs are not supported yet",
-            ));
-        }
         // SAFETY: as the caller promises.
         unsafe { function.launch(device, &launch, params)? };
+        if self.is_captured() {
+            return Ok(()); // it runs when and where the graph is launched
+        }
         let mut marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match marks.get(&launch.stream) {
             Some(mark) => mark.set(launch.stream),
@@ -247,7 +268,36 @@ impl Cuda {
     pub fn drain(&self) -> Result<()> {
         self.set_timeouts(1, 1)?;
         let marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        marks.values().try_for_each(Mark::wait)
+        marks.values().try_for_each(Mark::wait)?;
+        if self.is_replayed.load(Ordering::Relaxed) {
+            self.wait_for_replay()?;
+        }
+        Ok(())
+    }
+
+    /// A replay's stream is unknown here; the state tells whether one of its kernels runs. Those that fail leave their
+    /// number behind, but have no long way to go then.
+    fn wait_for_replay(&self) -> Result<()> {
+        const LONGEST: Duration = Duration::from_secs(1);
+        const LAST_STEPS: Duration = Duration::from_millis(2);
+        let mut backoff = Backoff::new(deadline_after(LONGEST));
+        loop {
+            let poisoned = self.state_word(std::mem::offset_of!(BufferWords, poisoned) as u64)?;
+            if self.state_word(OWNER_BYTES)? == 0 {
+                return Ok(());
+            }
+            if poisoned != 0 || !backoff.pause() {
+                std::thread::sleep(LAST_STEPS);
+                return Ok(());
+            }
+        }
+    }
+
+    fn state_word(&self, offset: u64) -> Result<u64> {
+        let mut bytes = [0; 8];
+        // SAFETY: a word of the buffer's state.
+        unsafe { self.copies().read(&mut bytes, self.own(self.layout.state + offset))? };
+        Ok(u64::from_le_bytes(bytes))
     }
 
     pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
@@ -256,11 +306,25 @@ impl Cuda {
         unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
     }
 
-    /// The reads of a window end here, in stream order.
-    pub fn release(&self, kind: u32, window: usize, stream: StreamPointer) -> Result<()> {
-        let params = ReleaseParams { comm: self.comm_params(0), kind, window: window as u32 };
+    /// The reads of a handle's rows end here, in stream order. `abandon`: what it has sent will not be received.
+    pub fn release(&self, handle: &HandleMemory, abandon: bool, stream: StreamPointer) -> Result<()> {
+        let params = ReleaseParams {
+            comm: self.comm_params(0),
+            record: handle.at(handle.arrays.record),
+            abandon: abandon.into(),
+        };
         // SAFETY: as above.
         unsafe { self.launch("deepep_release", self.small_launch(stream), &params) }
+    }
+
+    /// Before the owner writes to a combine window from which peers pull.
+    pub fn claim(&self, window: usize, stream: StreamPointer) -> Result<()> {
+        let params = ClaimParams {
+            comm: self.comm_params(fingerprint(Operation::Barrier, &[])),
+            window: window as u32,
+        };
+        // SAFETY: as above.
+        unsafe { self.launch("deepep_claim", self.small_launch(stream), &params) }
     }
 
     /// One block with a thread for each rank.
@@ -327,6 +391,7 @@ fn common(
         turns: turns(config.depth()) as u32,
         sync: config.sync as u32,
         in_flight: config.depth() as u32,
+        own,
         ..CommParams::default()
     }
 }

@@ -35,6 +35,7 @@ macro_rules! numbers_of_kernels {
 
 numbers_of_kernels! {
     NEAR_BASES: usize = 8;
+    CAPTURED: u64 = 1 << 63;
     WORD_BYTES: u64 = 64;
     PHASES: usize = 4;
     MAX_WINDOWS: usize = 8;
@@ -50,7 +51,6 @@ numbers_of_kernels! {
     COPY_SCALES: u32 = 128;
     OWN_ROWS: u32 = 256;
     KEEP_OPEN: u32 = 4;
-    ENDS_READS: u32 = 8;
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
@@ -58,8 +58,10 @@ numbers_of_kernels! {
 
 /// Bytes of the buffer's state in device memory, which only kernels read.
 pub const STATE_BYTES: u64 = 512;
+/// Where in it the number of the running launch lies.
+pub const OWNER_BYTES: u64 = 384;
 /// Bytes of what a dispatch leaves for its receive and its combine.
-pub const RECORD_BYTES: u64 = size_of::<HandleRecord>() as u64;
+pub const RECORD_BYTES: u64 = 128;
 
 shared_with_kernels! {
     struct CommParams {
@@ -82,7 +84,7 @@ shared_with_kernels! {
         fingerprint: u32,
         sync: u32,
         in_flight: u32,
-        reserved: [u32; 2],
+        own: u64,
     }
 
     struct DispatchParams {
@@ -190,7 +192,6 @@ shared_with_kernels! {
         row_bytes: u32,
         dtype: u32,
         window: u32,
-        dispatch_window: u32,
         reduce_warps: u32,
         slices: u32,
         slice_shift: u32,
@@ -214,7 +215,7 @@ shared_with_kernels! {
         recv_slots: u64,
         recv_positions: u64,
         recv_weights: u64,
-        told_counts: u64,
+        told: u64,
         own_rows: u64,
         expert_home: u64,
         rows: u64,
@@ -253,6 +254,7 @@ shared_with_kernels! {
         x_dtype: u32,
         wire_scale_type: u32,
         chunk_words: u32,
+        row_warps: u32,
         window: u32,
         flags: u32,
     }
@@ -287,7 +289,6 @@ shared_with_kernels! {
         row_bytes: u32,
         dtype: u32,
         window: u32,
-        dispatch_window: u32,
         stash: u32,
         flags: u32,
     }
@@ -298,8 +299,25 @@ shared_with_kernels! {
 
     struct ReleaseParams {
         comm: CommParams,
-        kind: u32,
+        record: u64,
+        abandon: u32,
+    }
+
+    struct ClaimParams {
+        comm: CommParams,
         window: u32,
+    }
+
+    /// What the kernels keep of epochs and windows.
+    struct BufferWords {
+        epoch: u64,
+        received: u64,
+        sent: [u64; PHASES],
+        reads_ended: u64,
+        in_flight: u64,
+        poisoned: u64,
+        ends: [[u64; MAX_WINDOWS]; WINDOW_KINDS],
+        acks: [[u64; MAX_WINDOWS]; WINDOW_KINDS],
     }
 
     struct BufferControl {
@@ -307,20 +325,6 @@ shared_with_kernels! {
         first_timeout_ns: u64,
         first_until: u64,
         soft_cleared: u64,
-    }
-
-    struct HandleRecord {
-        dispatch_epoch: u64,
-        dispatch_turn: u64,
-        dispatch_refused: u64,
-        combine_epoch: u64,
-        combine_turn: u64,
-        combine_refused: u64,
-        num_tokens: u64,
-        rows: u64,
-        expert_rows: u64,
-        told: u64,
-        reserved: [u64; 6],
     }
 
     /// A bit per missing rank follows it.
@@ -355,6 +359,9 @@ mod tests {
             text += &format!("static_assert({name} == {value}, \"{name}\");\n");
         }
         text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
+        text +=
+            &format!("static_assert(__builtin_offsetof(BufferState, owner) == {OWNER_BYTES}, \"owner\");\n");
+        text += &format!("static_assert(sizeof(HandleRecord) == {RECORD_BYTES}, \"HandleRecord\");\n");
         for (name, size, fields) in layouts() {
             text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");
             for (field, offset) in fields {

@@ -9,7 +9,6 @@ use crate::error::Result;
 use crate::plan::device::{slot_counts, SlottedLimit, SlottedTuning, SlottedWork};
 use crate::plan::dtype::IdType;
 use crate::plan::request::DispatchPlan;
-use std::mem::offset_of;
 
 impl Cuda {
     pub(super) fn check_slotted_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
@@ -77,7 +76,7 @@ impl Cuda {
             recv_slots: handle.at(arrays.recv_slots),
             recv_positions: handle.at(arrays.recv_positions),
             recv_weights: handle.at(arrays.recv_weights),
-            told_counts: handle.at(arrays.expert_counts),
+            told: handle.at(arrays.told),
             own_rows: handle.at(arrays.own_rows),
             expert_home: self.own(layout.expert_home),
             rows: base + window.rows,
@@ -99,6 +98,7 @@ impl Cuda {
             x_dtype: call.shape.cast_from.unwrap_or(call.shape.dtype) as u32,
             wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
             chunk_words: tuning.chunk_words,
+            row_warps: tuning.row_warps,
             window: call.window as u32,
             ..SlottedDispatchParams::default()
         }
@@ -140,20 +140,24 @@ impl Cuda {
         if self.config.layout.packed() {
             return Ok(handle.counts(self.config.layout.by_expert(), local_experts));
         }
-        let (mut told, mut rows, mut counts) = ([0; 8], [0; 8], vec![0; local_experts * 4]);
-        let record = handle.at(handle.arrays.record);
-        // SAFETY: words of the handle's record and its array of counts. A copy to the host costs a decode step nothing,
-        // a kernel that writes host memory each time more than a microsecond.
-        unsafe {
-            self.read(&mut told, record + offset_of!(HandleRecord, told) as u64)?;
-            if handle.awaited == 0 || u64::from_le_bytes(told) != handle.awaited {
-                return Ok(None);
-            }
-            self.read(&mut rows, record + offset_of!(HandleRecord, rows) as u64)?;
-            self.read(&mut counts, handle.at(handle.arrays.expert_counts))?;
+        if handle.awaited == 0 {
+            return Ok(None);
         }
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |value, &byte| value << 8 | i32::from(byte));
-        Ok(Some((i64::from_le_bytes(rows), counts.chunks_exact(4).map(word).collect())))
+        let mut bytes = vec![0; (1 + local_experts) * 8];
+        // SAFETY: the handle's array of these words. A copy to the host costs a decode step nothing, a kernel that writes
+        // host memory each time more than a microsecond.
+        unsafe { self.read(&mut bytes, handle.at(handle.arrays.told))? };
+        let words =
+            bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)));
+        // As for a packed layout's word: a launch of the host's own, or any of a graph.
+        let by_graph = 1 << 31;
+        let known = |stamp: u64| match handle.awaited & CAPTURED {
+            0 => stamp & !by_graph == handle.awaited & (by_graph - 1),
+            _ => stamp & by_graph != 0,
+        };
+        let number = |word: u64| known(word >> 32).then_some(word as i32);
+        let Some(numbers) = words.map(number).collect::<Option<Vec<i32>>>() else { return Ok(None) };
+        Ok(Some((numbers[0].into(), numbers[1..].to_vec())))
     }
 }
 

@@ -104,10 +104,6 @@ fn fill_input(params: &mut SlottedCombineParams, input: &CombineInput, exact: bo
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;
     }
-    if let Some(window) = input.ends_reads {
-        params.flags |= ENDS_READS;
-        params.dispatch_window = window as u32;
-    }
 }
 
 /// `part`: 0 the whole, 1 the send, 2 the receive. The receiving half of a reduced combine is that of the combine by rank.

@@ -2,13 +2,12 @@
 
 use super::rows::{RowType, ScaleKind as RowScale};
 use crate::error::Result;
-use crate::mem::{LocalMemory, Region};
+use crate::mem::{LocalMemory, Region, Word};
 use crate::plan::config::Config;
 use crate::plan::dtype::{Dtype, ScaleKind};
 use crate::plan::layout::{self, Areas};
 use crate::plan::request::Address;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 /// One rank's view of the memory of a buffer.
@@ -93,10 +92,10 @@ impl Host {
     }
 
     /// A word in a rank's region; `rank` takes part.
-    pub(super) fn atomic(&self, rank: usize, offset: u64) -> &AtomicU64 {
+    pub(super) fn atomic(&self, rank: usize, offset: u64) -> &Word {
         // SAFETY: regions are mapped as long as this object lives, words are 8-byte aligned, and every rank touches
         // them only as atomics.
-        unsafe { AtomicU64::from_ptr(self.at(rank, offset).cast()) }
+        unsafe { Word::from_ptr(self.at(rank, offset).cast()) }
     }
 
     pub(super) fn counts(&self, rank: usize, region: usize, source: usize) -> *mut i32 {

@@ -12,6 +12,7 @@
 
 use super::memory::Host;
 use super::rows::copy_fence;
+use crate::mem::Word;
 use crate::plan::words::{pack, Phase};
 use std::sync::atomic::Ordering;
 
@@ -30,13 +31,7 @@ impl Host {
         (1..all).map(move |step| (me + step) % all).filter(move |&rank| alive[rank])
     }
 
-    pub(super) fn word(
-        &self,
-        rank: usize,
-        phase: Phase,
-        source: usize,
-        turn: usize,
-    ) -> &std::sync::atomic::AtomicU64 {
+    pub(super) fn word(&self, rank: usize, phase: Phase, source: usize, turn: usize) -> &Word {
         self.atomic(rank, self.layout.word(phase as usize, source, turn))
     }
 

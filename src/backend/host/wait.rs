@@ -8,8 +8,8 @@ use crate::plan::report::Report;
 use crate::plan::words::{check, reached, turns, unpack, Found, Operation, Phase};
 use std::time::{Duration, Instant};
 
-/// How many polls pass between looks at abort words, verdicts and signs of another operation.
-const LOOK_EVERY: u32 = 64;
+/// How many polls pass between looks at abort words, verdicts and signs of another operation. Explorations have few polls.
+const LOOK_EVERY: u32 = if cfg!(test) { 2 } else { 64 };
 
 /// One operation's waits: who takes part, how long they may last, and how they ended.
 pub struct Watch<'a> {
@@ -95,13 +95,15 @@ impl Host {
                 }
             }
         }
-        match self.other_operation(watch, wanted, peer) {
-            // A signal that came since the poll settles it: the peer was only ahead.
-            Some(word) if !reached(self.seen(wanted.phase, peer, wanted.turn), wanted.number) => {
-                Err(self.mismatch(watch, wanted, peer, word))
-            }
-            _ => Ok(()),
-        }
+        self.out_of_step(watch, wanted, peer).map_or(Ok(()), Err)
+    }
+
+    /// Whether `peer` runs something else in place of this operation.
+    fn out_of_step(&self, watch: &Watch, wanted: Wanted, peer: usize) -> Option<Report> {
+        let word = self.other_operation(watch, wanted, peer)?;
+        // A signal that came since the poll settles it: the peer was only ahead.
+        let ahead = reached(self.seen(wanted.phase, peer, wanted.turn), wanted.number);
+        (!ahead).then(|| self.mismatch(watch, wanted, peer, word))
     }
 
     /// A word by which `peer` shows that it runs, or has run, something else in place of this operation.
@@ -146,10 +148,11 @@ impl Host {
     ) -> Report {
         let accused = missing.contains(&(self.me as u32));
         let (missing, detail) = if accused {
-            let text = format!(
-                "rank {source} gave this operation up: this rank came too late or ran another; its error says which"
-            );
-            (vec![source as u32], text)
+            // Whoever finds out first that two ranks are out of step leaves a verdict; the other shall name it too.
+            if let Some(report) = self.out_of_step(watch, wanted, source) {
+                return report;
+            }
+            (vec![source as u32], format!("rank {source} gave this operation up: this rank came too late"))
         } else {
             let text = format!("rank {source} has given up waiting for {}", rank_list(&missing));
             (missing, text)

@@ -192,6 +192,8 @@ pub struct HandleArrays {
     pub expert_offsets: u64,
     pub true_rows: u64,
     pub source_ranges: u64,
+    /// Slotted: what a host may ask for, u64 [1 + local experts]: launch in the high half, number in the low.
+    pub told: u64,
     pub bytes: u64,
     /// Host-visible: launch, rows, expert rows, then a count per local expert.
     pub pinned_bytes: u64,
@@ -230,6 +232,7 @@ impl HandleArrays {
             expert_offsets: take(local + 1, 8),
             true_rows: take(2, 8),
             source_ranges: take(local * ranks * 2 * by_expert * (1 - packed), 4),
+            told: take((1 + local) * (1 - packed), 8),
             bytes: 0,
             pinned_bytes: (3 + local) * 8,
         };

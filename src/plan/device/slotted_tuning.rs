@@ -11,9 +11,9 @@ use crate::plan::request::DispatchShape;
 
 /// Bytes of a row's input that a warp takes at once: 2 loads of 16 bytes per lane.
 const PIECE_BYTES: u64 = 1024;
-/// With the warp for side data the 512 threads that the kernels are compiled for.
-const MOST_ROW_WARPS: u64 = 15;
-const SIDE_WARPS: u64 = 1;
+/// What the kernels are compiled for; at least one warp is for what crosses beside the rows.
+const WARPS: u64 = 16;
+const MOST_ROW_WARPS: u64 = WARPS - 1;
 /// Tokens counted at once, in words of 32, and the most shared memory for their masks.
 const MOST_CHUNK_WORDS: u64 = 16;
 const MASK_BYTES: u64 = 32 << 10;
@@ -23,6 +23,7 @@ const MASK_BYTES: u64 = 32 << 10;
 pub struct SlottedTuning {
     pub blocks: u32,
     pub threads: u32,
+    pub row_warps: u32,
     pub shared_bytes: u32,
     pub chunk_words: u32,
 }
@@ -75,10 +76,10 @@ impl SlottedTuning {
                 limit.shared_bytes
             )));
         }
-        let warps = row_warps + SIDE_WARPS;
         Ok(SlottedTuning {
             blocks,
-            threads: (warps * 32) as u32,
+            threads: WARPS as u32 * 32,
+            row_warps: row_warps as u32,
             shared_bytes: shared as u32,
             chunk_words: chunk_words as u32,
         })
@@ -92,11 +93,11 @@ fn pieces(shape: &DispatchShape) -> u64 {
 
 /// Blocks for the part that wants most of them.
 fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
-    let (ranks, threads) = (config.num_ranks as u64, (row_warps + SIDE_WARPS) * 32);
+    let (ranks, threads) = (config.num_ranks as u64, WARPS * 32);
     let send = work.sends.map_or(0, |tokens| (tokens * pieces(work.shape)).div_ceil(row_warps));
     // Others send about as many tokens as this rank.
     let rows = ranks * work.sends.unwrap_or(config.max_tokens);
-    let row_units = rows * work.shape.row_bytes.div_ceil(PIECE_BYTES);
+    let row_units = rows * (work.shape.row_bytes.div_ceil(PIECE_BYTES) + 1);
     let receive = if !work.receives {
         0
     } else if config.layout.by_expert() {
@@ -106,22 +107,20 @@ fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
     } else if work.copies {
         (row_units * 32).div_ceil(threads)
     } else {
-        (config.max_recv_rows * config.topk as u64 / 4).div_ceil(threads)
+        // Two side arrays by 16 bytes, slots by rows: one for each thread.
+        (config.max_recv_rows * (config.topk as u64 / 2 + 2)).div_ceil(threads)
     };
     send.max(receive)
 }
 
-/// Words of tokens counted at once, and shared memory: homes of the experts, ranks alive, running counts, then either
-/// masks of tokens or what was received of each expert from each source.
+/// Words of tokens counted at once, and shared memory: addresses of the ranks, homes of the experts, ranks alive, running
+/// counts, then either masks of tokens or what was received of each expert from each source.
 fn counting_memory(config: &Config) -> (u64, u64) {
     let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
-    let columns = ranks + if config.layout.by_expert() { experts } else { 0 };
+    let columns = ranks + experts;
     let words = config.max_tokens.div_ceil(32).min(MOST_CHUNK_WORDS).min(MASK_BYTES / (columns * 4)).max(1);
-    let received = match config.layout.by_expert() {
-        true => config.experts.most_local() as u64 * (ranks + 1),
-        false => 0,
-    };
-    (words, 4 * (experts + ranks + ranks + experts + (words * columns).max(received)))
+    let received = (config.experts.most_local() as u64 + 1) * (ranks + 1);
+    (words, 8 * ranks + 4 * (columns + columns + (words * columns).max(received)))
 }
 
 #[cfg(test)]
@@ -158,7 +157,7 @@ mod tests {
     #[test]
     fn blocks_follow_the_work() {
         let one = launch(2, 256, 1).unwrap();
-        assert!(one.blocks <= 4 && one.threads == 480, "{one:?}");
+        assert!(one.blocks <= 4 && one.row_warps == 14, "{one:?}");
         assert_eq!(launch(2, 256, 32).unwrap().blocks, 32);
         assert_eq!(launch(2, 256, 128).unwrap().blocks, 128);
         assert_eq!(launch(3, 256, 128).unwrap().blocks, 128);

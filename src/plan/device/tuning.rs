@@ -127,3 +127,49 @@ fn histogram_bytes(config: &Config, warps: u64) -> u64 {
     let expert_rows = if config.layout.by_expert() { warps } else { 1 };
     4 * (warps * ranks + expert_rows * experts + ranks + 2 * experts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::config::RawConfig;
+    use crate::plan::dtype::{Dtype, ScaleKind};
+
+    fn tuning(layout: u32, hidden: u64, from: Dtype) -> Result<Tuning> {
+        let raw = RawConfig {
+            layout,
+            max_tokens: 4096,
+            max_row_bytes: 16384,
+            max_scale_bytes: 512,
+            num_experts: 256,
+            num_topk: 8,
+            cuda: true,
+            ..RawConfig::default()
+        };
+        let shape = DispatchShape {
+            hidden,
+            dtype: Dtype::Fp8,
+            row_bytes: hidden,
+            scale: Some(ScaleKind::Fp32),
+            block: 128,
+            scale_bytes: hidden.div_ceil(128) * 4,
+            cast_from: Some(from),
+        };
+        let shared = DispatchShared { bytes: 225 << 10, zero_bytes: 1024 };
+        Tuning::of(&Config::parse(raw, None, 8)?, &shape, shared)
+    }
+
+    #[test]
+    fn rows_that_are_cast_find_room() {
+        for (layout, from) in
+            [0, 1].into_iter().flat_map(|layout| [Dtype::Bf16, Dtype::Fp32].map(|from| (layout, from)))
+        {
+            let tuning = tuning(layout, 7168, from).unwrap();
+            assert!(
+                tuning.row_warps >= 2 && tuning.shared_bytes <= 225 << 10,
+                "{layout} {from:?} {tuning:?}"
+            );
+        }
+        let error = tuning(0, 1 << 16, Dtype::Fp32).unwrap_err();
+        assert!(error.text.contains("more shared memory"), "{}", error.text);
+    }
+}

@@ -1,0 +1,224 @@
+//! One dispatch and combine with everything that a graph freezes: a handle, and memory for inputs and outputs. The experts
+//! are a copy of the received rows.
+
+use super::driver;
+use crate::cases::{Case, Mode};
+use crate::memory::{Arena, Array};
+use crate::ranks::{ok, Buffer};
+use deepep::capi::*;
+use std::cell::Cell;
+use std::ffi::c_void;
+
+pub struct Lane<'a> {
+    case: &'a Case,
+    rank: usize,
+    arena: &'a Arena,
+    pub handle: *mut deep_ep_handle_t,
+    received: Cell<usize>,
+    x: Array,
+    ids: Array,
+    weights: Array,
+    tokens: Array,
+    given: Array,
+    landing: Vec<Array>,
+    sums: Array,
+    local_experts: usize,
+    slab_rows: usize,
+}
+
+fn ranks_own(buffer: Buffer) -> usize {
+    let mut count = 0;
+    ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut count) });
+    count
+}
+
+impl<'a> Lane<'a> {
+    pub fn new(case: &'a Case, rank: usize, buffer: Buffer, arena: &'a Arena) -> Lane<'a> {
+        let mut handle = std::ptr::null_mut();
+        ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
+        let local_experts = ranks_own(buffer);
+        let (all, most) = (case.ranks * case.tokens, case.experts.div_ceil(case.ranks).min(case.topk));
+        let slab_rows = if case.by_expert { all * most } else { all };
+        let row = case.hidden * case.rows.given_bytes();
+        let k = if case.by_expert { 1 } else { case.topk };
+        let landing = [
+            slab_rows * row,
+            slab_rows * k * 4,
+            slab_rows * k * 4,
+            slab_rows * 8,
+            case.ranks * 4,
+            local_experts * 4,
+            16,
+            (local_experts + 1) * 8,
+        ];
+        Lane {
+            case,
+            rank,
+            arena,
+            handle,
+            received: Cell::new(0),
+            x: arena.array(case.tokens * row),
+            ids: arena.array(case.tokens * case.topk * 8),
+            weights: arena.array(case.tokens * case.topk * 4),
+            tokens: arena.array(16),
+            given: arena.array(slab_rows * row),
+            landing: landing.iter().map(|&bytes| arena.array(bytes)).collect(),
+            sums: arena.array(case.tokens * row),
+            local_experts,
+            slab_rows,
+        }
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.case.hidden * self.case.rows.given_bytes()
+    }
+
+    /// Inputs of one run, and poison where it will write.
+    pub fn load(&self, round: usize) {
+        let inputs = self.case.inputs(self.rank, round);
+        let weights: Vec<u8> = inputs.weights.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let ids: Vec<u8> = inputs.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        for (array, bytes) in [
+            (&self.x, &inputs.x),
+            (&self.ids, &ids),
+            (&self.weights, &weights),
+            (&self.tokens, &(inputs.tokens as i32).to_le_bytes().to_vec()),
+        ] {
+            self.arena.write_at(array.address(), bytes);
+        }
+        for array in self.landing.iter().chain([&self.sums]) {
+            self.arena.write_at(array.address(), &vec![crate::memory::POISON; array.bytes()]);
+        }
+    }
+
+    /// In two halves where the case says so. The call says where the rows will lie.
+    pub fn dispatch(&self, stream: *mut c_void) {
+        if self.case.split {
+            self.dispatch_send(stream);
+            ok(self.dispatch_recv(stream));
+        } else {
+            ok(self.dispatch_whole(stream));
+        }
+    }
+
+    pub fn dispatch_whole(&self, stream: *mut c_void) -> deep_ep_status_t {
+        let (request, mut out) = (self.request(), self.out());
+        let status = unsafe { deep_ep_handle_dispatch(self.handle, &request, &mut out, stream) };
+        self.received.set(out.x.data as usize);
+        status
+    }
+
+    pub fn dispatch_send(&self, stream: *mut c_void) {
+        let request = self.request();
+        ok(unsafe { deep_ep_handle_dispatch_send(self.handle, &request, stream) });
+    }
+
+    pub fn dispatch_recv(&self, stream: *mut c_void) -> deep_ep_status_t {
+        let mut out = self.out();
+        let status = unsafe { deep_ep_handle_dispatch_recv(self.handle, &mut out, stream) };
+        self.received.set(out.x.data as usize);
+        status
+    }
+
+    fn request(&self) -> deep_ep_dispatch_in_t {
+        let case = self.case;
+        let mut request: deep_ep_dispatch_in_t = unsafe { std::mem::zeroed() };
+        ok(unsafe { deep_ep_dispatch_in_init(&mut request, size_of::<deep_ep_dispatch_in_t>()) });
+        request.num_tokens = case.tokens as i64;
+        request.num_tokens_device = self.tokens.pointer();
+        request.hidden = case.hidden as i64;
+        request.x.data = self.x.pointer();
+        request.x.dtype = case.rows.given();
+        request.x.rows = case.tokens as i64;
+        request.topk_idx = self.ids.pointer::<c_void>();
+        request.topk_idx_dtype = deep_ep_dtype_t::DEEP_EP_INT64 as u32;
+        request.topk_weights = self.weights.pointer();
+        request
+    }
+
+    /// Side data always goes to caller memory, rows only in that mode.
+    fn out(&self) -> deep_ep_dispatch_out_t {
+        let mut out: deep_ep_dispatch_out_t = unsafe { std::mem::zeroed() };
+        ok(unsafe { deep_ep_dispatch_out_init(&mut out, size_of::<deep_ep_dispatch_out_t>()) });
+        if self.case.mode == Mode::Caller {
+            out.x.data = self.landing[0].pointer();
+            out.x.rows = self.slab_rows as i64;
+        }
+        out.topk_idx = self.landing[1].pointer();
+        out.topk_weights = self.landing[2].pointer();
+        out.row_source = self.landing[3].pointer();
+        out.rank_counts = self.landing[4].pointer();
+        out.expert_counts = self.landing[5].pointer();
+        out.true_rows = self.landing[6].pointer();
+        if self.case.by_expert {
+            out.expert_offsets = self.landing[7].pointer();
+        }
+        out
+    }
+
+    /// Experts and combine, of the rows of the newest dispatch.
+    pub fn combine(&self, stream: *mut c_void) {
+        ok(self.combine_status(stream));
+    }
+
+    pub fn combine_status(&self, stream: *mut c_void) -> deep_ep_status_t {
+        let case = self.case;
+        let mut input: deep_ep_combine_in_t = unsafe { std::mem::zeroed() };
+        let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
+        unsafe {
+            ok(deep_ep_combine_in_init(&mut input, size_of::<deep_ep_combine_in_t>()));
+            ok(deep_ep_combine_out_init(&mut output, size_of::<deep_ep_combine_out_t>()));
+        }
+        input.hidden = case.hidden as i64;
+        input.x.dtype = case.combine.given();
+        input.x.data = self.given.pointer();
+        input.x.rows = self.slab_rows as i64;
+        if case.mode == Mode::InPlace {
+            ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut input.x, stream) });
+        }
+        self.copy(input.x.data as usize, self.received.get(), self.slab_rows * self.row_bytes(), stream);
+        if case.by_expert {
+            input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
+        }
+        output.x.data = self.sums.pointer();
+        output.x.rows = case.tokens as i64;
+        if !case.split {
+            return unsafe { deep_ep_handle_combine(self.handle, &input, &output, stream) };
+        }
+        ok(unsafe { deep_ep_handle_combine_send(self.handle, &input, stream) });
+        unsafe { deep_ep_handle_combine_recv(self.handle, &output, stream) }
+    }
+
+    pub fn pair(&self, stream: *mut c_void) {
+        self.dispatch(stream);
+        self.combine(stream);
+    }
+
+    fn copy(&self, to: usize, from: usize, bytes: usize, stream: *mut c_void) {
+        if stream.is_null() {
+            return unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
+        }
+        driver::copy(to, from, bytes, stream);
+    }
+
+    /// Everything that the last run has written.
+    pub fn look(&self, name: &str) -> Vec<(String, Vec<u8>)> {
+        let parts =
+            ["rows", "ids", "weights", "source", "rank counts", "expert counts", "true rows", "offsets"];
+        let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
+        ok(unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) });
+        counts.push(rows);
+        let mut all = vec![(format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect())];
+        for (part, array) in parts.iter().zip(&self.landing) {
+            all.push((format!("{name} {part}"), self.arena.read(array)));
+        }
+        all.push((format!("{name} sums"), self.arena.read(&self.sums)));
+        all
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        unsafe { deep_ep_handle_destroy(self.handle) };
+    }
+}

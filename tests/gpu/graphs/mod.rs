@@ -1,0 +1,240 @@
+//! CUDA graphs: what a graph's replays give, with other inputs each time, is what the host backend gives for the same calls.
+
+mod driver;
+mod lane;
+mod refused;
+
+use crate::cases::Case;
+use crate::memory::{Arena, Where};
+use crate::ranks::{ok, report, Buffer, World};
+use crate::rng::Rng;
+use crate::run::Outputs;
+use deepep::capi::*;
+use driver::{CaptureMode, Graph};
+use lane::Lane;
+use std::ffi::c_void;
+use std::sync::Barrier;
+
+pub use refused::{busy_everywhere, send_without_receive};
+
+type Stream = *mut c_void;
+
+/// One rank of a script.
+pub struct Player<'a> {
+    case: &'a Case,
+    rank: usize,
+    buffers: Vec<Buffer>,
+    arena: &'a Arena,
+    /// All ranks have come to the same line of the script.
+    meeting: &'a Barrier,
+}
+
+/// Calls that are made anew each time, or a graph of them.
+enum Record<'a> {
+    Calls(Box<dyn Fn() + 'a>),
+    Graph(Graph),
+}
+
+impl<'a> Player<'a> {
+    fn lane(&self, buffer: usize) -> Lane<'a> {
+        Lane::new(self.case, self.rank, self.buffers[buffer], self.arena)
+    }
+
+    fn stream(&self) -> Stream {
+        self.arena.stream()
+    }
+
+    fn record<'b>(&self, mode: CaptureMode, work: impl Fn(Stream) + 'b) -> Record<'b> {
+        let stream = self.stream();
+        match stream.is_null() {
+            true => Record::Calls(Box::new(move || work(stream))),
+            false => Record::Graph(driver::capture(stream, mode, || work(stream))),
+        }
+    }
+
+    fn play(&self, record: &Record) {
+        match record {
+            Record::Calls(work) => work(),
+            Record::Graph(graph) => graph.launch(self.stream()),
+        }
+        self.arena.wait();
+    }
+
+    fn barrier(&self, buffer: usize, stream: Stream) {
+        ok(unsafe { deep_ep_buffer_barrier(self.buffers[buffer].0, stream) });
+    }
+
+    fn status(&self) -> deep_ep_status_t {
+        report(self.buffers[0]).status
+    }
+}
+
+/// Plays a script on every rank; the buffers must have nothing to report afterwards.
+fn play(
+    case: &Case,
+    place: Where,
+    buffers: usize,
+    script: &(dyn Fn(&Player) -> Outputs + Sync),
+) -> Vec<Outputs> {
+    let world = World::create(place, case.ranks).unwrap_or_else(|(_, text)| panic!("{text}"));
+    let sets: Vec<Vec<Buffer>> =
+        (0..buffers).map(|_| world.buffers(&case.config(place), case.map().as_deref())).collect();
+    let meeting = Barrier::new(case.ranks);
+    std::thread::scope(|scope| {
+        let start = |rank: usize| {
+            let buffers: Vec<Buffer> = sets.iter().map(|set| set[rank]).collect();
+            let meeting = &meeting;
+            scope.spawn(move || {
+                let arena = Arena::new(place);
+                let player = Player { case, rank, buffers, arena: &arena, meeting };
+                let outputs = script(&player);
+                assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_SUCCESS, "after the script");
+                for buffer in &player.buffers {
+                    ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
+                }
+                outputs
+            })
+        };
+        let ranks: Vec<_> = (0..case.ranks).map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn same(case: &Case, buffers: usize, script: &(dyn Fn(&Player) -> Outputs + Sync)) {
+    let place = if crate::against_itself() { Where::Host } else { Where::Device };
+    crate::compare(case, &play(case, Where::Host, buffers, script), &play(case, place, buffers, script));
+}
+
+/// A graph of several pairs, and a barrier where that makes the number of operations odd.
+pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
+    same(&case, 1, &|player| {
+        let lanes: Vec<Lane> = (0..pairs).map(|_| player.lane(0)).collect();
+        let graph = player.record(CaptureMode::Relaxed, |stream| {
+            lanes.iter().for_each(|lane| lane.pair(stream));
+            if odd {
+                player.barrier(0, stream);
+            }
+        });
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * pairs + i));
+            player.play(&graph);
+            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+        }
+        outputs
+    });
+}
+
+/// Two graphs in any order, mixed with eager calls on the same buffer.
+pub fn mixed(case: Case, steps: usize) {
+    same(&case, 1, &|player| {
+        let lanes: Vec<Lane> = (0..5).map(|_| player.lane(0)).collect();
+        let eager = &lanes[4];
+        eager.load(1000);
+        eager.pair(player.stream());
+        player.arena.wait();
+        let odd = player.record(CaptureMode::Relaxed, |stream| {
+            lanes[0].pair(stream);
+            player.barrier(0, stream);
+        });
+        let even = player.record(CaptureMode::Relaxed, |stream| {
+            lanes[1..4].iter().for_each(|lane| lane.pair(stream));
+        });
+        let mut rng = Rng::new(17); // the same on every rank
+        let mut outputs = Vec::new();
+        for step in 0..steps {
+            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(step * 5 + i));
+            let seen = match rng.below(3) {
+                0 => {
+                    player.play(&odd);
+                    0..1
+                }
+                1 => {
+                    player.play(&even);
+                    1..4
+                }
+                _ => {
+                    eager.pair(player.stream());
+                    player.arena.wait();
+                    4..5
+                }
+            };
+            for i in seen {
+                outputs.extend(lanes[i].look(&format!("{step}.{i}")));
+            }
+        }
+        outputs
+    });
+}
+
+/// Dispatch in one graph, combine in another or eagerly; and a dispatch that is eager, with a captured combine.
+pub fn apart(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let dispatch = player.record(CaptureMode::Global, |stream| lane.dispatch(stream));
+        let combine = player.record(CaptureMode::Global, |stream| lane.combine(stream));
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            match time % 3 {
+                0 | 1 => player.play(&dispatch),
+                _ => lane.dispatch(player.stream()),
+            }
+            match time % 3 {
+                0 | 2 => player.play(&combine),
+                _ => lane.combine(player.stream()),
+            }
+            player.arena.wait();
+            outputs.extend(lane.look(&format!("{time}")));
+        }
+        outputs
+    });
+}
+
+/// A capture that forks into a second stream and comes back.
+pub fn forked(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lanes = [player.lane(0), player.lane(0)];
+        let beside = Arena::new(if player.stream().is_null() { Where::Host } else { Where::Device });
+        let join = |first: Stream, second: Stream| {
+            if !first.is_null() {
+                driver::join(first, second);
+            }
+        };
+        let graph = player.record(CaptureMode::Relaxed, |stream| {
+            let other = beside.stream();
+            join(stream, other);
+            lanes[0].dispatch(other);
+            join(other, stream);
+            lanes[0].combine(stream);
+            join(stream, other);
+            lanes[1].pair(other);
+            join(other, stream);
+        });
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * 2 + i));
+            player.play(&graph);
+            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+        }
+        outputs
+    });
+}
+
+/// Several buffers of one comm in one graph.
+pub fn two_buffers(case: Case, times: usize) {
+    same(&case, 2, &|player| {
+        let lanes = [player.lane(0), player.lane(1)];
+        let graph = player.record(CaptureMode::Relaxed, |stream| {
+            lanes.iter().for_each(|lane| lane.pair(stream));
+            player.barrier(1, stream);
+        });
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * 2 + i));
+            player.play(&graph);
+            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+        }
+        outputs
+    });
+}
