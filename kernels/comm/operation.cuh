@@ -24,18 +24,33 @@ struct OperationState {
 __device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
 __device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
 
-// Reads the buffer's words and claims the buffer for this launch. All threads call it; afterwards op.status says
-// whether the operation may go on. op.epoch is the next epoch, right for operations that send.
-__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
-    constexpr u32 words = sizeof(BufferWords) / 8;
+// What a thread has asked of the buffer's state: one of its words; the last thread, which decides, all it needs.
+struct Started {
+    u64 word, owner, epoch, poisoned;
+};
+
+// Asks for the buffer's words and claims the buffer for this launch. Nothing waits for the answers before `begin`.
+__device__ __forceinline__ Started start(const CommParams &c) {
+    constexpr u32 words = sizeof(BufferWords) / 8; // at most the threads of the smallest block
+    static_assert(words <= 2 * WARP, "one word for each thread");
     BufferState *state = buffer_state(c);
-    for (u32 i = threadIdx.x; i < words; i += blockDim.x)
-        reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
-    if (threadIdx.x == blockDim.x - 1) { // one round trip, one barrier: it reads the two words it needs itself
-        u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
-        u64 epoch = ptx::load_relaxed_gpu(&state->words.epoch), poisoned = ptx::load_relaxed_gpu(&state->words.poisoned);
-        op.epoch = epoch + 1;
-        op.status = poisoned ? (u32)poisoned : owner != 0 && owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
+    Started s = {};
+    if (threadIdx.x < words) s.word = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + threadIdx.x);
+    if (threadIdx.x == blockDim.x - 1) {
+        s.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
+        s.epoch = ptx::load_relaxed_gpu(&state->words.epoch);
+        s.poisoned = ptx::load_relaxed_gpu(&state->words.poisoned);
+    }
+    return s;
+}
+
+// All threads call it; afterwards op.status says whether the operation may go on. op.epoch is the next epoch, right for
+// operations that send.
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &s) {
+    if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = s.word;
+    if (threadIdx.x == blockDim.x - 1) { // one barrier: it has read what it decides by itself
+        op.epoch = s.epoch + 1;
+        op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
         op.noted = 0;
         op.failed_phase = PHASES;
@@ -47,20 +62,19 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op) {
     __syncthreads();
 }
 
-// True in every thread of the block that is the last of `blocks` to pass ticket `stage`. Whatever any of them wrote before,
-// this block sees.
-__device__ __forceinline__ bool pass_ticket_of(const CommParams &c, OperationState &op, u32 stage, u32 blocks) {
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) { begin(c, op, start(c)); }
+
+// True in every thread of the block that passes ticket `stage` last. Whatever any block wrote before, this block sees.
+__device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) {
     __syncthreads();
     if (threadIdx.x == 0) {
         u32 *ticket = &buffer_state(c)->tickets[stage];
-        op.is_last = ptx::add_acq_rel_gpu(ticket, 1) == blocks - 1;
+        op.is_last = ptx::add_acq_rel_gpu(ticket, 1) == gridDim.x - 1;
         if (op.is_last) ptx::store_relaxed_gpu(ticket, 0);
     }
     __syncthreads();
     return op.is_last != 0;
 }
-
-__device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) { return pass_ticket_of(c, op, stage, gridDim.x); }
 
 // What an operation changes. `window` NO_WINDOW leaves the windows alone.
 struct Outcome {

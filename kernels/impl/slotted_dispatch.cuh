@@ -2,6 +2,8 @@
 // the outputs.
 #pragma once
 #include "../comm/arrival.cuh"
+#include "../comm/check_in.cuh"
+#include "../comm/check_in.cuh"
 #include "../comm/guard.cuh"
 #include "slotted_expand.cuh"
 #include "slotted_side.cuh"
@@ -10,6 +12,7 @@ namespace ep {
 
 struct SlottedShared {
     OperationState op;
+    u32 bad_id;              // a token of this block has one
 };
 
 // Before anything is stored to a peer. `open`: rows of the handle's last dispatch are still read in place. False: the
@@ -70,12 +73,12 @@ __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p,
 // What lies beside the rows of own tokens [from, to), in the chunk that begins at `chunk`. One of the side warps.
 template <bool BY_EXPERT, bool CAST>
 __device__ inline void send_beside(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, SideGroup group, u32 from, u32 to,
-                                   Tokens chunk) {
+                                   Tokens chunk, bool &bad) {
     u32 index = warp_id() - deal.warps, warps = blockDim.x / WARP - deal.warps, per_group = WARP / p.num_topk;
     for (u32 j = from + index * per_group; j < to; j += warps * per_group) {
         if (j != index * per_group) group = load_side_group(p, given, deal.own, j, to);
         group.valid = group.valid && group.token < chunk.end;
-        send_side_group<BY_EXPERT>(p, r, group, chunk.begin);
+        send_side_group<BY_EXPERT>(p, r, group, chunk.begin, bad);
     }
     if (!CAST && p.scale_bytes)
         for (u32 j = from + index; j < to; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
@@ -83,7 +86,8 @@ __device__ inline void send_beside(const SlottedDispatchParams &p, const Routing
 
 // Rows and routing of the block's own tokens, chunk by chunk. All threads; a block barrier is to follow.
 template <bool BY_EXPERT, bool CAST>
-__device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, u32 count, FirstLoads f) {
+__device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, u32 count, FirstLoads f,
+                                             bool &bad) {
     u32 unit = warp_id(), chunk_tokens = r.words * 32, sent = 0;
     for (u32 begin = 0;; begin += chunk_tokens) {
         Tokens chunk = {begin, min(begin + chunk_tokens, max(count, begin))};
@@ -102,7 +106,7 @@ __device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, con
             }
         } else {
             __syncthreads();
-            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, sent, own_end, chunk);
+            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, sent, own_end, chunk, bad);
         }
         sent = own_end;
         if (chunk.end >= count) break;
@@ -172,26 +176,31 @@ template <bool BY_EXPERT> __device__ __forceinline__ bool receive_slotted(const 
     return true;
 }
 
-// The end of a receive that comes when all blocks have received: the last one ends the operation.
-__device__ inline void end_with_ticket(const SlottedDispatchParams &p, OperationState &op, u32 blocks, Outcome o, bool record) {
-    if (!pass_ticket_of(p.comm, op, TICKET_RECEIVED, blocks)) return;
-    if (acknowledges(p)) o.acknowledged = acknowledge(p.comm, op);
-    if (threadIdx.x != 0) return;
-    if (record) keep_slots_received(p);
-    finish(p.comm, op, o);
+// The last thread of every block, when it needs the buffer's words no more. That of block 0 stores what this operation
+// changes while the peers' rows are still on their way. (A failure poisons the buffer, whose words then count no more.)
+EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sends, u32 count, Outcome o) {
+    bool bad = s.bad_id;
+    if (blockIdx.x != 0) return check_in(p.comm, bad);
+    if (!await_check_in(p.comm, s.op, bad)) return;
+    if (sends) keep_slots_sent(p, s.op, count);
+    if (o.received) keep_slots_received(p);
+    if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
+    if (bad) report_bad_id(p, s.op);
 }
 
-// One thread of block 0. When all blocks have announced what they sent, they have read the buffer's words, too, and told of
-// bad ids: then what this operation changes can be stored, while the peers' rows are still on their way. (A failure poisons
-// the buffer, whose words then count no more.)
-EP_SELDOM void settle(const SlottedDispatchParams &p, OperationState &op, u32 count, Outcome o) {
-    u64 turn = op.words.sent[DATA];
-    if (!wait_counter(p.comm, op, arrival_word(p.comm, p.comm.rank, p.comm.rank), (turn + 1) * ARRIVALS, p.comm.rank, DATA, 0)) return;
-    u64 bad = ptx::load_relaxed_gpu(&buffer_state(p.comm)->first_bad);
-    keep_slots_sent(p, op, count);
-    if (o.received) keep_slots_received(p);
-    if (!(o.received && acknowledges(p))) store_outcome(p.comm, op, o);
-    if (bad) report_bad_id(p, op);
+// All threads of every block, when all is done.
+__device__ __forceinline__ void leave_slotted(const SlottedDispatchParams &p, OperationState &op, u64 turn, Outcome o) {
+    if (o.received && acknowledges(p)) {
+        // Every block has read the window before this rank says so.
+        if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
+        o.acknowledged = acknowledge(p.comm, op);
+        if (threadIdx.x == 0) finish(p.comm, op, o);
+        return;
+    }
+    if (blockIdx.x != 0) return;
+    __syncthreads();
+    if (op.status != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
+    if (threadIdx.x == 0) give_up_buffer(p.comm);
 }
 
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -208,24 +217,22 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     bool open = record->open != 0;
     if (WHOLE) r.stamp = told_stamp(p);
     init_routing(p, r);
+    bool is_last_thread = threadIdx.x == blockDim.x - 1;
+    if (is_last_thread) s.bad_id = 0;
     begin(p.comm, op);
     Guard guard = WRITE_AT_ONCE;
     if (!enter_slotted(p, op, open, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
     if (blockIdx.x == 0) name_operation(p.comm, op);
-    send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first);
+    bool bad = false;
+    send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first, bad);
+    if (bad) s.bad_id = 1;
     __syncthreads();
     if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);
     Outcome o = slotted_outcome(p, guard);
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
-    if (blockIdx.x == 0 && threadIdx.x == blockDim.x - 1) settle(p, op, count, o);
-    if (WHOLE) {
-        if (!receive_slotted<BY_EXPERT>(p, r, op, op.words.sent[DATA])) return;
-        if (acknowledges(p)) return end_with_ticket(p, op, receivers<BY_EXPERT>(p), o, false);
-    }
-    if (blockIdx.x != 0) return;
-    __syncthreads();
-    if (op.status != SUCCESS) return fail(p.comm, op, op.words.sent[DATA]); // not all blocks have sent
-    if (threadIdx.x == 0) give_up_buffer(p.comm);
+    if (is_last_thread) settle(p, s, true, count, o);
+    if (WHOLE && !receive_slotted<BY_EXPERT>(p, r, op, op.words.sent[DATA])) return;
+    leave_slotted(p, op, op.words.sent[DATA], o);
 }
 
 template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -234,8 +241,10 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     const HandleRecord *record = at<const HandleRecord>(p.record);
     u64 turn = record->dispatch_turn, epoch = record->dispatch_epoch;
     bool refused = record->dispatch_refused != 0;
+    bool is_last_thread = threadIdx.x == blockDim.x - 1;
     r.stamp = told_stamp(p);
     init_ranks(p, r);
+    if (is_last_thread) s.bad_id = 0;
     begin(p.comm, op);
     u64 next = op.epoch;
     __syncthreads();
@@ -245,9 +254,9 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     }
     __syncthreads();
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
-    // Blocks without a part in the receive have read the buffer's words, too.
-    if (blockIdx.x < receivers<BY_EXPERT>(p) && !receive_slotted<BY_EXPERT>(p, r, op, turn)) return;
-    end_with_ticket(p, op, gridDim.x, received_outcome(p, no_outcome(), next), true);
+    Outcome o = received_outcome(p, no_outcome(), next);
+    if (is_last_thread) settle(p, s, false, 0, o);
+    if (receive_slotted<BY_EXPERT>(p, r, op, turn)) leave_slotted(p, op, turn, o);
 }
 
 } // namespace ep

@@ -28,25 +28,28 @@ __device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams
 }
 
 // The home of a lane's expert, or rank FULL: out of range, repeated in its row, or of a rank that was given up.
-__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g) {
+__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, bool &bad) {
     bool in_range = (u64)g.given < p.num_experts;
     // Experts are fewer than 2^20, tokens of a group at most 2^5.
     u32 same = ptx::match_any(in_range ? g.slot << 20 | (u32)g.given : 1u << 31 | lane_id());
     bool first = (u32)__ffs((i32)same) - 1 == lane_id();
-    if (g.valid && g.given != -1 && !(in_range && first)) // kept inverted, so that zero means none
-        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index);
+    if (g.valid && g.given != -1 && !(in_range && first)) {
+        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index); // kept inverted, so that zero means none
+        bad = true;
+    }
     return first ? home_of(p, r, g.given) : Home{FULL, 0};
 }
 
 // Sends a group's routing; the handle keeps it. One warp; the tokens lie in the chunk that begins at `chunk`.
-template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk) {
-    Home home = canonical_home(p, r, g);
+template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk, bool &bad) {
+    Home home = canonical_home(p, r, g, bad);
     bool has = home.rank != FULL;
     u32 token = g.valid ? g.token - chunk : 0, first_lane = g.slot * p.num_topk;
     if (g.valid) {
         if (!(p.flags & CACHED)) at<i32>(p.ids)[g.index] = has ? (i32)g.given : -1;
         if (!(p.flags & CACHED) || p.topk_weights) at<float>(p.weights)[g.index] = has ? g.weight : 0.0f;
     }
+    if (g.valid && g.k == 0) at<i32>(p.own_rows)[g.token] = goes_to(r, p.comm.rank, token) ? (i32)tokens_below(r, p.comm.rank, token) : -1;
     i32 position = BY_EXPERT && has ? (i32)tokens_below(r, p.comm.ranks + (u32)g.given, token) : -1;
     u32 row_lanes = p.num_topk == WARP ? FULL : (1u << p.num_topk) - 1;
     for (u32 todo = __ballot_sync(FULL, has); todo;) {

@@ -39,6 +39,7 @@ enum Flags : u32 {
     KEEP_OPEN = 4,        // dispatch: the window's reads go on after the receive
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
+    OWN_ROWS = 256,       // slotted combine: this rank's own rows are summed where they lie
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)
 };
 

@@ -26,6 +26,7 @@ struct SlottedDispatchParams {
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)
     u64 told;                // u64[1 + local_experts]: launch << 32 | number, for a host that asks
+    u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
 
     u64 expert_home;         // u32[experts]: rank << 16 | local id
 
@@ -57,6 +58,7 @@ struct SlottedCombineParams {
 
     u64 record;
     u64 ids, weights, recv_counts, recv_slots, recv_positions, recv_weights; // of the handle
+    u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
     u64 expert_home;
 
     // this rank's rows, as the dispatch handed them out
@@ -77,7 +79,8 @@ struct SlottedCombineParams {
 
     u32 num_topk, num_experts, max_tokens;
     u32 row_bytes, dtype;
-    u32 window, dispatch_window;
+    u32 window;
+    u32 stash;               // own partial sums that each warp keeps in shared memory while it waits, at least 1
     u32 flags;
 };
 

@@ -144,7 +144,7 @@ macro_rules! slotted_cases {
     ($($name:ident: $($field:ident = $value:expr),*;)*) => {$(
         #[test]
         fn $name() {
-            same(Case { $($field: $value,)* slotted: true, dispatches: true, ..Case::default() });
+            same(Case { $($field: $value,)* slotted: true, ..Case::default() });
         }
     )*};
 }

@@ -4,7 +4,7 @@ use super::handle::HandleMemory;
 use super::memory::Cuda;
 use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::device::{combine_slice_shift, Tuning, COMBINE_THREADS};
 use crate::plan::dtype::Dtype;
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
@@ -16,6 +16,8 @@ const REDUCE_WARPS: u32 = 8;
 pub struct CombineInput<'a> {
     pub plan: &'a CombinePlan,
     pub data: u64,
+    /// Rows of a slab that the dispatch has handed out.
+    pub slab_rows: u64,
     /// They were written to the window itself.
     pub in_window: bool,
 }
@@ -34,6 +36,8 @@ pub struct CombineCall<'a> {
     pub window: usize,
     pub fingerprint: u16,
     pub num_sms: i32,
+    /// The most tokens of this rank.
+    pub tokens: u64,
     pub send: Option<CombineInput<'a>>,
     pub receive: Option<CombineOutput<'a>>,
     pub stream: StreamPointer,
@@ -41,16 +45,13 @@ pub struct CombineCall<'a> {
 
 impl Cuda {
     pub fn check_combine(&self, plan: &CombinePlan) -> Result<()> {
-        if !self.config.layout.packed() {
-            return Err(Error::unsupported(format_args!(
-                "a combine with layout {} on the CUDA backend",
-                self.config.layout.name()
-            )));
-        }
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks).map(drop)
     }
 
     pub fn combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.slotted_combine(handle, call);
+        }
         let mut params = self.combine_params(handle, call);
         let by_expert = self.config.layout.by_expert();
         if by_expert && !call.shape.exact {

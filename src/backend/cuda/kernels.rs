@@ -24,7 +24,7 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 47] = [
+const NAMES: [&str; 71] = [
     "deepep_barrier",
     "deepep_claim",
     "deepep_release",
@@ -72,6 +72,30 @@ const NAMES: [&str; 47] = [
     "deepep_combine_reduced_bf16_send",
     "deepep_combine_reduced_fp16_send",
     "deepep_combine_reduced_fp32_send",
+    "deepep_slotted_combine_by_rank_bf16",
+    "deepep_slotted_combine_by_rank_fp16",
+    "deepep_slotted_combine_by_rank_fp32",
+    "deepep_slotted_combine_by_rank_bf16_send",
+    "deepep_slotted_combine_by_rank_fp16_send",
+    "deepep_slotted_combine_by_rank_fp32_send",
+    "deepep_slotted_combine_by_rank_bf16_recv",
+    "deepep_slotted_combine_by_rank_fp16_recv",
+    "deepep_slotted_combine_by_rank_fp32_recv",
+    "deepep_slotted_combine_exact_bf16",
+    "deepep_slotted_combine_exact_fp16",
+    "deepep_slotted_combine_exact_fp32",
+    "deepep_slotted_combine_exact_bf16_send",
+    "deepep_slotted_combine_exact_fp16_send",
+    "deepep_slotted_combine_exact_fp32_send",
+    "deepep_slotted_combine_exact_bf16_recv",
+    "deepep_slotted_combine_exact_fp16_recv",
+    "deepep_slotted_combine_exact_fp32_recv",
+    "deepep_slotted_combine_reduced_bf16",
+    "deepep_slotted_combine_reduced_fp16",
+    "deepep_slotted_combine_reduced_fp32",
+    "deepep_slotted_combine_reduced_bf16_send",
+    "deepep_slotted_combine_reduced_fp16_send",
+    "deepep_slotted_combine_reduced_fp32_send",
 ];
 
 /// Every kernel of one device, fetched: one that is fetched only at its first launch waits for the kernels that run.

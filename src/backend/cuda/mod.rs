@@ -13,6 +13,7 @@ mod memory;
 mod params;
 mod report;
 mod slotted;
+mod slotted_combine;
 
 pub use combine::{CombineCall, CombineInput, CombineOutput};
 pub use comm::{Place, Site};

@@ -49,6 +49,7 @@ numbers_of_kernels! {
     CACHED: u32 = 1;
     COPY_OUT: u32 = 2;
     COPY_SCALES: u32 = 128;
+    OWN_ROWS: u32 = 256;
     KEEP_OPEN: u32 = 4;
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
@@ -215,6 +216,7 @@ shared_with_kernels! {
         recv_positions: u64,
         recv_weights: u64,
         told: u64,
+        own_rows: u64,
         expert_home: u64,
         rows: u64,
         scales: u64,
@@ -266,6 +268,7 @@ shared_with_kernels! {
         recv_slots: u64,
         recv_positions: u64,
         recv_weights: u64,
+        own_rows: u64,
         expert_home: u64,
         x: u64,
         x_stride: u64,
@@ -286,7 +289,7 @@ shared_with_kernels! {
         row_bytes: u32,
         dtype: u32,
         window: u32,
-        dispatch_window: u32,
+        stash: u32,
         flags: u32,
     }
 

@@ -77,6 +77,7 @@ impl Cuda {
             recv_positions: handle.at(arrays.recv_positions),
             recv_weights: handle.at(arrays.recv_weights),
             told: handle.at(arrays.told),
+            own_rows: handle.at(arrays.own_rows),
             expert_home: self.own(layout.expert_home),
             rows: base + window.rows,
             scales: base + window.scales,

@@ -180,6 +180,8 @@ pub struct HandleArrays {
     pub counts: u64,
     /// Slotted: int32 [rows] the slot in the source's combine window, token * K + largest k of the row here.
     pub recv_slots: u64,
+    /// Slotted: int32 [T] row in this rank's own slab, or -1.
+    pub own_rows: u64,
     pub recv_positions: u64,
     pub recv_weights: u64,
     pub out_ids: u64,
@@ -219,6 +221,7 @@ impl HandleArrays {
             expert_positions: take(tokens_k * by_expert * packed, 4),
             counts: take(if packed == 1 { ranks * (ranks + experts) } else { ranks }, 4),
             recv_slots: take(config.max_recv_rows * (1 - packed), 4),
+            own_rows: take(config.max_tokens * (1 - packed), 4),
             recv_positions: take(rows_k * by_expert, 4),
             recv_weights: take(rows_k * by_expert, 4),
             out_ids: take(out_k, 4),

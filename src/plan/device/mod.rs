@@ -1,10 +1,12 @@
 //! The CUDA backend in integers: where things lie in device memory, and how kernels are launched.
 
 mod layout;
+mod slotted_combine_tuning;
 mod slotted_tuning;
 mod tuning;
 
 pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
+pub use slotted_combine_tuning::{SlotWork, SlottedCombineTuning};
 pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{combine_slice_shift, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS};
 
