@@ -2,6 +2,7 @@
 # make test      everything that can be tested without a GPU
 # make cuda      the library with its CUDA kernels; fetches nvcc 13.0 if there is none
 # make test-gpu  the CUDA backend against the host backend, on a machine with a GPU; target/gpu-tests is the program
+# make test-gpu-sanitizers  its small cases under compute-sanitizer: races, barriers, bounds, uninitialised reads
 # make bench     the host backend's numbers, as ratios measured in the same run
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvidia-cuda-runtime
 CUDA_VENV := target/cuda-venv
 
-.PHONY: all build cuda test-gpu target/gpu-tests demo test test-rust test-python test-go bench install lint clean setup
+.PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-rust test-python test-go bench install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -35,9 +36,19 @@ test-gpu:
 	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-tests || test -x target/gpu-tests
 	DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-tests --test-threads=1
 
+test-gpu-sanitizers:
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-tests target/gpu-tests-plain || \
+		test -x target/gpu-tests -a -x target/gpu-tests-plain
+	tests/gpu/sanitizers.sh target/gpu-tests target/gpu-tests-plain
+
+GPU_TESTS = cargo test --no-run --release --features cuda --test gpu --message-format=json | \
+	sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $@
+
 target/gpu-tests: cuda
-	cargo test --no-run --release --features cuda --test gpu --message-format=json | \
-		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $@
+	$(GPU_TESTS)
+
+target/gpu-tests-plain: cuda target/gpu-tests
+	export NVCC_APPEND_FLAGS=-DEP_PLAIN_STORES; $(GPU_TESTS)
 
 $(CUDA_VENV)/ready:
 	python3 -m venv $(CUDA_VENV)

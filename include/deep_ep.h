@@ -23,6 +23,14 @@
  * deep_ep_buffer_local_experts gives their global ids. Under each function, "Collective" says whether all ranks call it,
  * "Blocks the host" what it waits for, "Capture" whether a CUDA graph may record it, "Threads" what may run beside it.
  *
+ * CUDA graphs. All ranks capture the same calls and launch their graphs in the same order; eager calls may come in
+ * between. A graph keeps pointers, num_tokens (as the most there may be), windows, areas and num_sms. Every replay reads
+ * anew rows, ids, weights, the number at num_tokens_device, and the deadlines. A send and its receive belong in one
+ * capture, or both outside of captures; otherwise the next call with that handle is INVALID_STATE. Dispatch and combine
+ * may be captured apart. What a replay finds in use it does not do: counts 0, ids -1, sums untouched, and
+ * DEEP_EP_BUSY in deep_ep_buffer_report, on every rank alike. Buffer, handles and memory of the caller's are to outlive
+ * the graph, and replays are to be over before handle or buffer is destroyed.
+ *
  * Expert ids: 0 to num_experts - 1, and -1 for "no expert", the only sentinel. Any other id, and a second occurrence of
  * an id in its row, is treated as -1 and reported by deep_ep_buffer_report with row and value.
  */
@@ -760,7 +768,8 @@ typedef struct {
  * also of weights given to a combine (in place the library sets x.rows, to sizes.slab_rows in slotted layouts). Every null
  * pointer is filled with the address of library memory, which holds until the handle's combine or release (x, scales) or
  * its next dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with the
- * same buffer, by any handle; init it again for another buffer. No field means "not wanted".
+ * same buffer, by any handle; init it again for another buffer. Ids, weights, sources and counts in library memory are to
+ * be read: what a caller writes there may be found again after a later dispatch. No field means "not wanted".
  */
 typedef struct {
     /**
@@ -1330,6 +1339,9 @@ deep_ep_status_t deep_ep_buffer_set_timeout(const deep_ep_buffer_t *buffer,
  * `alive`: null for all ranks, or [num_ranks] nonzero for the ranks that go on, the caller's own included, equal on all
  * of them. Ranks left out stay out; rows for their experts are dropped as if the id were -1.
  *
+ * CUDA: replays are to be over. Graphs of before stay good if nobody new is left out; otherwise the survivors go on in
+ * new memory, the old is kept until the buffer is destroyed, and replays of those graphs do nothing.
+ *
  * Collective: yes, over the ranks that are alive, in the same order as the comm's creates and other resets.
  * Blocks the host: until they have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of the
  * buffer, its handles and the comm.
@@ -1349,7 +1361,7 @@ deep_ep_status_t deep_ep_buffer_reset(deep_ep_buffer_t *buffer,
  * `buffer`: null is allowed and does nothing. Invalid after the call.
  *
  * Collective: no. Blocks the host: no (host backend); until this rank's operations have left the device, which give
- * up on peers at once: wait for the stream first (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
+ * up on peers at once: wait for the stream first, and for all replays of graphs (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
  * its handles.
  *
  * Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing
@@ -1434,10 +1446,14 @@ deep_ep_status_t deep_ep_handle_dispatch_recv(deep_ep_handle_t *handle,
  * `expert_counts`: null, or [local experts] rows present for each. `rows`: null, or one number: rows present in all, and
  * for PACKED_BY_EXPERT the end of the last expert's rows. `timeout_ms`: 0 for the buffer's.
  *
+ * When the handle's last dispatch was captured: what the newest finished replay has left, without waiting; synchronise
+ * with its stream first.
+ *
  * Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
  * buffer and its handles.
  *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_TIMEOUT when the
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle, and before the first replay
+ * of a captured one; DEEP_EP_TIMEOUT when the
  * receive has not run in time, which poisons nothing (CUDA); DEEP_EP_INVALID_ARGUMENT.
  */
 DEEP_EP_API

@@ -1,14 +1,20 @@
 // The life of one operation on the device: what every block reads at its start, and what the last block writes back.
 #pragma once
-#include "../layout/address.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/special.cuh"
+#include "trace.cuh"
 
 namespace ep {
+
+// What a handle holds, each as 1 + its number, or 0.
+struct Held {
+    u64 open;                // a dispatch window that is read in place
+    u64 area;                // a local area that is
+    u64 claim;               // a combine window that is written before the combine
+};
 
 // One per block, in shared memory.
 struct OperationState {
     BufferWords words;       // as they were when the operation began
+    Held held;               // by its handle, then
     u64 epoch;
     u64 waited_since;        // of the wait that failed
     u64 expected;
@@ -24,18 +30,23 @@ struct OperationState {
 __device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
 __device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
 
-// What a thread has asked of the buffer's state: one of its words; the last thread, which decides, all it needs.
+// What a thread has asked of the buffer's state and the handle: one of the buffer's words; thread WARP, what the handle holds;
+// the last thread, which decides, all it needs.
 struct Started {
     u64 word, owner, epoch, poisoned;
+    Held held;
 };
 
-// Asks for the buffer's words and claims the buffer for this launch. Nothing waits for the answers before `begin`.
-__device__ __forceinline__ Started start(const CommParams &c) {
+// Asks for the buffer's words and those of the handle, if there is one, and claims the buffer for this launch. Nothing waits
+// for the answers before `begin`.
+__device__ __forceinline__ Started start(const CommParams &c, const HandleRecord *record) {
     constexpr u32 words = sizeof(BufferWords) / 8; // at most the threads of the smallest block
     static_assert(words <= 2 * WARP, "one word for each thread");
     BufferState *state = buffer_state(c);
     Started s = {};
+    if (blockIdx.x == 0 && threadIdx.x == 0) stamp_begin(c);
     if (threadIdx.x < words) s.word = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + threadIdx.x);
+    if (threadIdx.x == WARP && record) s.held = Held{record->open, record->area, record->claim};
     if (threadIdx.x == blockDim.x - 1) {
         s.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
         s.epoch = ptx::load_relaxed_gpu(&state->words.epoch);
@@ -48,6 +59,7 @@ __device__ __forceinline__ Started start(const CommParams &c) {
 // operations that send.
 __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &s) {
     if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = s.word;
+    if (threadIdx.x == WARP) op.held = s.held;
     if (threadIdx.x == blockDim.x - 1) { // one barrier: it has read what it decides by itself
         op.epoch = s.epoch + 1;
         op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
@@ -62,7 +74,7 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, c
     __syncthreads();
 }
 
-__device__ __forceinline__ void begin(const CommParams &c, OperationState &op) { begin(c, op, start(c)); }
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const HandleRecord *record) { begin(c, op, start(c, record)); }
 
 // True in every thread of the block that passes ticket `stage` last. Whatever any block wrote before, this block sees.
 __device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) {
@@ -82,14 +94,19 @@ struct Outcome {
     u32 signals[PHASES];
     u32 kind, window;
     u64 ends;
-    HandleRecord *reader;    // a handle whose rows in place are no longer read when this operation sends, or null
+    HandleRecord *reader;    // the handle, if its rows in place are no longer read when this operation sends, or null
+    HandleRecord *claimer;   // the handle, if it gives its claim back, or null
     bool abandoned;          // an operation that was sent will not be received
     bool acknowledged;       // a READ signal for these windows went out
 };
 
-// One thread, when every block has read the words.
+// `held`: 1 + a number.
+__device__ __forceinline__ u64 bit_of(u64 held) { return 1ull << (held - 1); }
+
+// What an operation changes, stored by one thread when every block has read the words.
 __device__ __forceinline__ void store_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
     BufferWords *w = &buffer_state(c)->words;
+    if (o.signals[ENTER] && c.fingerprint >> 12 != OP_BARRIER) counters(c)->entry_barriers++;
     if (o.sent) w->epoch = op.epoch;
     w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
@@ -101,11 +118,19 @@ __device__ __forceinline__ void store_outcome(const CommParams &c, const Operati
         w->ends[o.kind][o.window] = o.ends;
         if (o.acknowledged) w->acks[o.kind][o.window] = ack;
     }
-    if (o.reader && o.reader->open) {
-        u64 open = o.reader->open - 1;
+    if (o.reader && op.held.open) {
+        u64 open = op.held.open - 1;
         w->ends[DISPATCH_WINDOW][open] = op.words.epoch + 1;
         if (o.acknowledged) w->acks[DISPATCH_WINDOW][open] = ack;
         o.reader->open = 0;
+    }
+    if (o.reader && op.held.area) {
+        w->areas = op.words.areas & ~bit_of(op.held.area);
+        o.reader->area = 0;
+    }
+    if (o.claimer && op.held.claim) {
+        w->claimed = op.words.claimed & ~bit_of(op.held.claim);
+        o.claimer->claim = 0;
     }
     __threadfence();
 }
@@ -113,8 +138,15 @@ __device__ __forceinline__ void store_outcome(const CommParams &c, const Operati
 // The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
 __device__ __forceinline__ void give_up_buffer(const CommParams &c) { *(volatile u64 *)&buffer_state(c)->owner = 0; }
 
+// The end of an operation whose outcome is stored already. One thread.
+__device__ __forceinline__ void end_settled(const CommParams &c, const OperationState &op) {
+    trace_operation(c, op.epoch);
+    give_up_buffer(c);
+}
+
 // One thread of the last block.
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
+    if (o.sent || o.received) trace_operation(c, op.epoch);
     store_outcome(c, op, o);
     give_up_buffer(c);
 }

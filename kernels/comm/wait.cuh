@@ -6,7 +6,12 @@ namespace ep {
 
 // Polls between two looks at the deadline in memory, the buffer's own state and the peer's verdict.
 constexpr u32 STATE_POLLS = 16;
-constexpr u32 ABORT_POLLS = 64;  // polls between two looks at host memory, which cost a trip over the bus
+constexpr u32 ABORT_POLLS = 64;  // polls between two looks at whether the host has aborted
+
+// A read of host memory holds up the loads of its SM, and many of them those of the whole device (measured: 1000 waiting
+// warps that read it every 64th poll made streaming warps 50 times slower). So one thread of the rank reads it, this
+// seldom, and leaves what it saw where all can see it.
+constexpr u64 HOST_LOOK_NS = 50 * 1000;
 
 struct WaitResult {
     u32 status;
@@ -14,14 +19,21 @@ struct WaitResult {
     u64 since;
 };
 
-// The rank that aborted. Its word in host memory is known to be set.
-__device__ __forceinline__ u32 aborting_rank(const CommParams &c) { return (u32)ptx::load_relaxed_sys(at<const u64>(c.abort_word)) - 1; }
+// 0, or 1 + the rank that has aborted.
+__device__ inline u64 aborted_by(const CommParams &c) {
+    BufferState *state = buffer_state(c);
+    u64 seen = ptx::load_relaxed_gpu(&state->aborted), due = ptx::load_relaxed_gpu(&state->next_look), now = ptx::nanoseconds();
+    if (seen || now < due || ptx::swap_if_equal_gpu(&state->next_look, due, now + HOST_LOOK_NS) != due) return seen;
+    seen = ptx::load_relaxed_sys(at<const u64>(c.abort_word));
+    if (seen) ptx::store_relaxed_gpu(&state->aborted, seen);
+    return seen;
+}
 
 // Notes in op that a wait for signal `expected` of `peer` has failed. Several threads may fail at once: the first has the
 // say. The block takes it up at its next barrier; who comes to none asks has_failed.
 __device__ __forceinline__ void note_failure(const CommParams &c, OperationState &op, const WaitResult &r, u32 peer, u32 phase, u64 expected) {
     if (atomicExch(&op.noted, 1) != 0) return;
-    op.failed_rank = r.status == ABORTED ? aborting_rank(c) : peer;
+    op.failed_rank = r.status == ABORTED ? (u32)aborted_by(c) - 1 : peer;
     op.failed_phase = phase;
     op.expected = expected;
     op.waited_since = r.since;
@@ -81,7 +93,7 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
                 return r;
             }
         }
-        if (polls % ABORT_POLLS == 0 && ptx::load_relaxed_sys(at<const u64>(c.abort_word))) {
+        if (polls % ABORT_POLLS == 0 && aborted_by(c)) {
             r.status = ABORTED;
             return r;
         }
@@ -89,15 +101,19 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
 }
 
 // Thread `index` of `threads` waits for signal `number` of `phase` from its share of the peers. False: a failure is noted
-// in op.
-__device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads) {
+// in op. counts: the waits of these threads are this rank's, for the statistics.
+__device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads,
+                                           bool counts = false) {
     bool well = true;
     for (u32 peer = index; peer < c.ranks; peer += threads) {
         if (!is_alive(c, peer)) continue;
         u64 value;
         WaitResult r = wait_word(c, op, signal_word(c, c.rank, phase, peer, number), epoch, peer, 0, [](u64 v) { return v >> 16; }, value);
         if (r.status == SUCCESS && value >> 16 == epoch && (value & 0xffff) != c.fingerprint) r.status = OP_MISMATCH;
-        if (r.status == SUCCESS) continue;
+        if (r.status == SUCCESS) {
+            if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
+            continue;
+        }
         note_failure(c, op, r, peer, phase, epoch);
         well = false;
     }
@@ -108,7 +124,7 @@ __device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &
 // operation, or it is late.
 __device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, u32 missing, u64 since) {
     WaitResult r = {(u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), 0, since};
-    if (r.status == SUCCESS && ptx::load_relaxed_sys(at<const u64>(c.abort_word))) r.status = ABORTED;
+    if (r.status == SUCCESS && aborted_by(c)) r.status = ABORTED;
     if (r.status == SUCCESS && late) r.status = TIMEOUT;
     for (u32 peer = 0; peer < c.ranks && r.status == SUCCESS; peer++)
         if (peer != c.rank && has_verdict(c, peer)) {
@@ -122,24 +138,37 @@ __device__ inline bool look_around(const CommParams &c, OperationState &op, bool
     return false;
 }
 
-// One thread waits until a word of `peer` counts to `wanted`. False: a failure is noted in op.
-__device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns) {
+// One thread waits until a word of `peer` counts to `wanted`. False: a failure is noted in op. counts: as above.
+__device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns,
+                                             bool counts = false) {
     u64 value;
     WaitResult r = wait_word(c, op, word, wanted, peer, pause_ns, [](u64 v) { return v; }, value);
-    if (r.status == SUCCESS) return true;
+    if (r.status == SUCCESS) {
+        if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
+        return true;
+    }
     note_failure(c, op, r, peer, phase, op.epoch);
     return false;
 }
 
 // The same for a progress word, which holds the epoch whose part has come.
-__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns) {
-    return wait_counter(c, op, word, op.epoch, peer, phase, pause_ns);
+__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns,
+                                              bool counts = false) {
+    return wait_counter(c, op, word, op.epoch, peer, phase, pause_ns, counts);
 }
 
-// All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set.
-__device__ __forceinline__ bool wait_peers(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch) {
-    bool well = wait_share(c, op, phase, number, epoch, threadIdx.x, blockDim.x);
-    if (!__syncthreads_or(!well)) return true;
+// All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set. counts: in one block
+// of an operation, that which has sent last or begins first.
+__device__ __forceinline__ bool wait_peers(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, bool counts) {
+    u64 begun = ptx::nanoseconds();
+    bool well = wait_share(c, op, phase, number, epoch, threadIdx.x, blockDim.x, counts);
+    if (!__syncthreads_or(!well)) {
+        if (counts && threadIdx.x == 0) {
+            count_waits(c, begun);
+            stamp(c, phase == ENTER ? ENTERED : phase == COUNTS ? COUNTED : RECEIVED);
+        }
+        return true;
+    }
     fail(c, op, number);
     return false;
 }

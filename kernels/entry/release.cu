@@ -16,17 +16,20 @@ __device__ void abandon(HandleRecord *record, const OperationState &op, Outcome 
 
 extern "C" __global__ void __launch_bounds__(1024, 1) deepep_release(const __grid_constant__ ReleaseParams p) {
     __shared__ OperationState op;
-    begin(p.comm, op);
+    HandleRecord *record = at<HandleRecord>(p.record);
+    begin(p.comm, op, record);
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
     if (op.status != SUCCESS) return;
-    HandleRecord *record = at<HandleRecord>(p.record);
-    bool ends = record->open || (p.abandon && (record->dispatching || record->combining));
+    bool ends = op.held.open || (p.abandon && (record->dispatching || record->combining));
     bool acknowledged = ends && acknowledge(p.comm, op);
     __syncthreads();
     if (threadIdx.x != 0) return;
     Outcome o = no_outcome();
     o.reader = record;
     o.acknowledged = acknowledged;
-    if (p.abandon) abandon(record, op, o);
+    if (p.abandon) {
+        o.claimer = record;
+        abandon(record, op, o);
+    }
     finish(p.comm, op, o);
 }

@@ -1,6 +1,7 @@
 // Packed combine by pull: what every variant shares. Each token's rank reads the partial rows where they lie.
 #pragma once
 #include "combine_parts.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -18,7 +19,10 @@ template <bool BY_ROW> __device__ __forceinline__ Route load_route(const Combine
     u64 i = token * p.num_topk + lane_id();
     r.id = at<const i32>(p.ids)[i];
     r.row = at<const i32>(BY_ROW ? p.positions : p.expert_positions)[i];
-    if (!BY_ROW && p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
+    if (BY_ROW) return r;
+    if (p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
+    // Expert rows beyond what its receive was given room for are not there.
+    if (r.row >= 0 && (u64)r.row >= at<const u64>(own_base(p.comm) + p.limits)[expert_home(p.expert_home, r.id).rank]) r.row = -1;
     return r;
 }
 
@@ -35,8 +39,8 @@ template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const Combin
 }
 
 // One partial row per destination (BY_ROW; by rank, or REDUCED by its largest k), or every expert row (EXACT).
-// Warp `index` of `warps` of the whole operation.
-template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, u32 index, u32 warps) {
+// Warp `index` of `warps` of the whole operation. tally: expert rows from each rank that this block has pulled.
+template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, i32 *tally, u32 index, u32 warps) {
     u32 pieces = div_up(p.row_bytes, PIECE);
     u64 jobs = tokens * pieces;
     bool by_rank = BY_ROW && !(p.flags & ASCENDING_K);
@@ -55,6 +59,7 @@ template <class Row, bool BY_ROW> __device__ inline void pull_rows(const Combine
             sum_piece<Row, true>(t, offset, p.row_bytes, start, finish);
         else
             sum_piece<Row, false>(t, offset, p.row_bytes, start, finish);
+        if (!BY_ROW && offset == 0 && r.row >= 0) atomicAdd(tally + rank, 1);
         if (offset == 0 && p.out_carried) pull_carried<BY_ROW>(p, token, r);
     }
 }
@@ -88,18 +93,45 @@ template <class Row> __device__ inline void fill_window(const CombineParams &p, 
             at<float>(base + p.side_carried)[i] = __ldg(at<const float>(p.carried) + i);
 }
 
-// Reads the buffer and the handle, then passes the guard.
-__device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, bool writes, Guard &guard) {
+// Rows [begin, end) of the window were not handed out: they count as zero.
+__device__ inline void zero_rows(const CombineParams &p, u64 begin, u64 end) {
+    u64 base = own_base(p.comm), warps = (u64)gridDim.x * (blockDim.x / WARP);
+    for (u64 row = begin + (u64)blockIdx.x * (blockDim.x / WARP) + warp_id(); row < end; row += warps) {
+        u64 to = base + p.rows + row * p.row_stride;
+        for (u32 place = lane_id() * 16; place < p.row_bytes; place += UNIT) ptx::store_row16(at<char>(to + place), make_uint4(0, 0, 0, 0));
+        if (p.carried && lane_id() < p.num_topk) at<float>(base + p.side_carried)[row * p.num_topk + lane_id()] = 0.0f;
+    }
+}
+
+// EXACT: tells the peers how many of this rank's expert rows there are. All threads of one block.
+__device__ __forceinline__ void tell_limit(const CombineParams &p, u64 limit) {
+    for (u32 peer = threadIdx.x; peer < p.comm.ranks; peer += blockDim.x)
+        if (is_alive(p.comm, peer)) at<u64>(peer_base(p.comm, peer) + p.limits)[p.comm.rank] = limit;
+}
+
+// What a combine sends and, by partial rows, receives. One warp, of one block.
+template <bool BY_ROW> __device__ inline void count_combine(const CombineParams &p, const CombineShared &s, bool sends, bool receives) {
+    if (sends && BY_ROW) count_partials_sent(p);
+    if (sends && !BY_ROW) count_expert_rows_sent(p, s.capacity);
+    if (receives && BY_ROW) count_partials_received(p);
+    if (sends && lane_id() == 0) counters(p.comm)->combines++;
+}
+
+// Reads the buffer and the handle and passes the guard. Whether there is one is the same on all ranks: it does not depend on
+// whether this one has rows to write.
+__device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, Guard &guard) {
     const HandleRecord *record = at<const HandleRecord>(p.record);
-    Started started = start(p.comm);
+    Started started = start(p.comm, record);
     if (threadIdx.x == 0) {
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
+        s.link_rows = record->link_rows;
+        s.capacity = record->capacity;
         s.no_dispatch = record->dispatch_refused;
     }
     begin(p.comm, s.op, started);
-    return guard_combine(p, s, writes, guard);
+    return guard_combine(p, s, guard);
 }
 
 } // namespace ep

@@ -9,7 +9,7 @@ enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
 
 struct CombineShared {
     OperationState op;
-    u64 tokens, rows, expert_rows;
+    u64 tokens, rows, expert_rows, link_rows, capacity;
     bool no_dispatch;        // the handle's last dispatch was refused
 };
 
@@ -46,27 +46,36 @@ template <class P> __device__ __forceinline__ void sum_carried(const P &p, u64 t
     if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = id >= 0 ? sum : 0.0f;
 }
 
+// A warp that waits least.
+__device__ __forceinline__ bool is_last_warp() { return warp_id() == blockDim.x / WARP - 1; }
+
 // The end of a combine that did not succeed: outputs stay as they are. All threads of every block. A refused one is still
-// where the caller has ended its reads.
+// where the caller has ended its reads and given its claim back.
 template <class P> EP_SELDOM void end_combine(const P &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
     if (s.op.status != BUSY) return;
     if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
     report_soft(p.comm, s.op, BUSY, -1, -1);
     Outcome o = no_outcome();
-    o.reader = at<HandleRecord>(p.record);
+    o.reader = o.claimer = at<HandleRecord>(p.record);
     o.reader->combine_refused = 1;
     finish(p.comm, s.op, o);
 }
 
-// After begin: passes the guard where this operation itself writes the window. All threads of every block.
-template <class P> __device__ __forceinline__ bool guard_combine(const P &p, CombineShared &s, bool writes, Guard &guard) {
+// Whether the window, with the area that goes with it, is this handle's or nobody's.
+template <class P> __device__ __forceinline__ bool may_use_window(const P &p, const OperationState &op) {
+    if (op.held.claim == 1 + p.window) return true;
+    return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
+}
+
+// After begin: passes the guard, unless the window was guarded when it was claimed. All threads of every block.
+template <class P> __device__ __forceinline__ bool guard_combine(const P &p, CombineShared &s, Guard &guard) {
     OperationState &op = s.op;
     guard = WRITE_AT_ONCE;
     if (op.status != SUCCESS) return false;
-    if (s.no_dispatch || op.words.in_flight > p.comm.in_flight)
+    if (s.no_dispatch || !may_use_window(p, op) || op.words.in_flight > p.comm.in_flight)
         guard = REFUSED;
-    else if (writes)
+    else if (!(p.flags & GUARDED))
         guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
     if (guard == REFUSED) {
         __syncthreads();
@@ -74,6 +83,7 @@ template <class P> __device__ __forceinline__ bool guard_combine(const P &p, Com
         __syncthreads();
         return false;
     }
+    begin_counting(p.comm, op.epoch);
     return pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window);
 }
 
@@ -85,7 +95,7 @@ template <class P> __device__ __forceinline__ Outcome combine_outcome(const P &p
     o.kind = COMBINE_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
-    o.reader = at<HandleRecord>(p.record);
+    o.reader = o.claimer = at<HandleRecord>(p.record);
     return o;
 }
 
@@ -102,7 +112,7 @@ template <class P> __device__ __forceinline__ void keep_combine(const P &p, cons
 template <class P> __device__ __forceinline__ bool resume_combine(const P &p, CombineShared &s, u64 &turn, u64 &next) {
     OperationState &op = s.op;
     const HandleRecord *record = at<const HandleRecord>(p.record);
-    Started started = start(p.comm);
+    Started started = start(p.comm, record);
     u64 epoch = record->combine_epoch, tokens = record->num_tokens, refused = record->combine_refused;
     turn = record->combine_turn;
     begin(p.comm, op, started);

@@ -59,7 +59,7 @@ __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, 
         i32 id = has ? at<const i32>(base + p.side_ids)[index] : -1;
         i64 source = has ? at<const i64>(base + p.side_source)[row] : -1;
         if (has) {
-            at<i32>(p.recv_positions)[index] = place;
+            at<i32>(p.recv_positions)[index] = (u64)place < p.out_rows ? place : -1;
             at<float>(p.recv_weights)[index] = weight;
         }
         bool wanted = (u64)place < p.out_rows; // -1 is not

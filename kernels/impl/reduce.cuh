@@ -158,7 +158,10 @@ __device__ __forceinline__ void pull_carried_reduced(const CombineParams &p, u64
 // Warp `index` of `warps` of the whole operation pulls its share of the tokens. waits: rows are announced by slices.
 template <class Row> __device__ inline void pull_role(const CombineParams &p, CombineShared &s, const i32 *first_row, u32 index, u32 warps, bool waits) {
     OperationState &op = s.op;
-    auto place_of = [&](u64 token) { return lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1; };
+    auto place_of = [&](u64 token) { // of this rank's rows; the peers look after theirs
+        i32 place = lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1;
+        return (u64)place < s.capacity ? place : -1;
+    };
     Route next = index < s.tokens ? load_route<true>(p, index) : Route{-1, -1, 0.0f};
     i32 next_place = index < s.tokens ? place_of(index) : -1;
     for (u64 token = index; token < s.tokens; token += warps) {
@@ -171,9 +174,12 @@ template <class Row> __device__ inline void pull_role(const CombineParams &p, Co
         }
         u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
         bool failed = false;
+        bool counts = waits && index == 0; // this warp's waits stand for all in the statistics
+        u64 begun = counts ? ptx::nanoseconds() : 0;
         if (waits && r.row >= 0 && rank != p.comm.rank)
-            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 2000);
+            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 2000, counts);
         if (__any_sync(FULL, failed)) return;
+        if (counts && lane_id() == 0) count_waits(p.comm, begun);
         TokenTerms t = token_terms(p, r, place, weight);
         if (t.peers.count <= 1)
             for (u32 offset = 0; offset < p.row_bytes; offset += OWN_PIECE) pull_piece_of_one<Row>(p, t, token, offset);
@@ -197,7 +203,7 @@ __device__ inline void find_first_rows(const CombineParams &p, i32 *first_row) {
 template <class Row> __device__ __forceinline__ void reduced_whole(const CombineParams &p, CombineShared &s, i32 *first_row) {
     OperationState &op = s.op;
     Guard guard;
-    if (!enter_combine(p, s, true, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     find_first_rows(p, first_row);
     __syncthreads();
     // Warps of both kinds in every block; which block-local warp does what does not change any result.
@@ -210,7 +216,8 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     u64 number = op.words.sent[DATA];
     signal_peers(p.comm, DATA, number, signal_value(p.comm, op.epoch));
-    if (!wait_peers(p.comm, op, DATA, number, op.epoch)) return;
+    if (is_last_warp()) count_combine<true>(p, s, true, true);
+    if (!wait_peers(p.comm, op, DATA, number, op.epoch, true)) return;
     Outcome o = combine_outcome(p, op, guard);
     o.received = true;
     o.ends = op.epoch + 1;
@@ -221,10 +228,11 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
 template <class Row> __device__ __forceinline__ void reduced_send(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
     Guard guard;
-    if (!enter_combine(p, s, true, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     reduce_role<Row>(p, s, warp_id() * gridDim.x + blockIdx.x, gridDim.x * (blockDim.x / WARP), false);
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     signal_peers(p.comm, DATA, op.words.sent[DATA], signal_value(p.comm, op.epoch));
+    if (is_last_warp()) count_combine<true>(p, s, true, false);
     if (threadIdx.x != 0) return;
     keep_combine(p, op);
     finish(p.comm, op, combine_outcome(p, op, guard));

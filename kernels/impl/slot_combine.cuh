@@ -2,6 +2,7 @@
 #pragma once
 #include "../comm/check_in.cuh"
 #include "slot_sum.cuh"
+#include "slot_traffic.cuh"
 
 namespace ep {
 
@@ -11,8 +12,8 @@ __device__ __forceinline__ u32 pushed_sources(const SlottedCombineParams &p) { r
 __device__ __forceinline__ bool is_last_thread() { return threadIdx.x == blockDim.x - 1; }
 
 // Whether reads end with this operation that the peers are to be told of: of its window, or of rows that were dispatched.
-__device__ __forceinline__ bool acknowledges(const SlottedCombineParams &p, const Outcome &o) {
-    return p.comm.sync == SYNC_ACK && (o.received || at<const HandleRecord>(p.record)->open);
+__device__ __forceinline__ bool acknowledges(const SlottedCombineParams &p, const OperationState &op, const Outcome &o) {
+    return p.comm.sync == SYNC_ACK && (o.received || op.held.open);
 }
 
 // Every block's last thread, once it needs the buffer's words no more: block 0 stores the outcome ahead of the end, unless
@@ -26,12 +27,13 @@ __device__ __forceinline__ void settle(const SlottedCombineParams &p, OperationS
         at<HandleRecord>(p.record)->combining = 0;
     else
         keep_combine(p, op);
-    if (!acknowledges(p, o)) store_outcome(p.comm, op, o);
+    if (o.sent) ptx::add_relaxed_gpu(&counters(p.comm)->combines, 1);
+    if (!acknowledges(p, op, o)) store_outcome(p.comm, op, o);
 }
 
 // All threads of every block, when all is done.
 __device__ __forceinline__ void leave(const SlottedCombineParams &p, OperationState &op, u64 turn, Outcome o) {
-    if (acknowledges(p, o)) {
+    if (acknowledges(p, op, o)) {
         if (!pass_ticket(p.comm, op, TICKET_SUMMED)) return;
         o.acknowledged = acknowledge(p.comm, op);
         if (threadIdx.x == 0) finish(p.comm, op, o);
@@ -40,14 +42,14 @@ __device__ __forceinline__ void leave(const SlottedCombineParams &p, OperationSt
     if (blockIdx.x != 0) return;
     __syncthreads();
     if (op.status != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
-    if (threadIdx.x == 0) give_up_buffer(p.comm);
+    if (threadIdx.x == 0) end_settled(p.comm, op);
 }
 
 // Rows to the slots of the peers, and the word that they have come. False: the operation has ended.
 template <class Row, Kind KIND> __device__ __forceinline__ bool push_all(const SlottedCombineParams &p, CombineShared &s, u32 sources, Guard &guard) {
     // What this warp pushes first is on its way before the buffer's state is known.
     const HandleRecord *record = at<const HandleRecord>(p.record);
-    Started started = start(p.comm);
+    Started started = start(p.comm, record);
     u64 tokens = record->num_tokens, refused = record->dispatch_refused;
     Push<Row, KIND> push;
     push.fetch(p, slot_warp(), sources);
@@ -56,12 +58,13 @@ template <class Row, Kind KIND> __device__ __forceinline__ bool push_all(const S
         s.no_dispatch = refused;
     }
     begin(p.comm, s.op, started);
-    if (!guard_combine(p, s, true, guard)) return false;
+    if (!guard_combine(p, s, guard)) return false;
     if (blockIdx.x == 0) name_operation(p.comm, s.op);
     push_rows(p, push, sources);
     __syncthreads();
     // By the warp that has the fewest pieces.
-    if (warp_id() == blockDim.x / WARP - 1) announce(p.comm, blockIdx.x, gridDim.x);
+    if (is_last_warp()) announce(p.comm, blockIdx.x, gridDim.x);
+    if (is_counting_warp()) count_slots_sent<KIND>(p);
     return true;
 }
 
@@ -76,7 +79,8 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(co
     SlotSums<Row, KIND> sums;
     sums.prepare(p, (u32)s.tokens, shared);
     settle(p, op, o);
-    if (!wait_arrivals(p.comm, op, turn)) return;
+    if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
+    if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) return;
     sums.sum(p, shared);
     leave(p, op, turn, o);
 }
@@ -100,7 +104,8 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(
     SlotSums<Row, KIND> sums;
     sums.prepare(p, (u32)s.tokens, shared);
     settle(p, s.op, o);
-    if (!wait_arrivals(p.comm, s.op, turn)) return;
+    if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
+    if (!wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0)) return;
     sums.sum(p, shared);
     leave(p, s.op, turn, o);
 }

@@ -13,19 +13,22 @@ namespace ep {
 struct SlottedShared {
     OperationState op;
     u32 bad_id;              // a token of this block has one
+    u32 no_room;             // it has been sent, so it is received, but handed out it cannot be
 };
 
-// Before anything is stored to a peer. `open`: rows of the handle's last dispatch are still read in place. False: the
-// operation has failed or is refused (then op.status is BUSY).
-__device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationState &op, bool open, Guard &guard) {
+// Before anything is stored to a peer. False: the operation has failed or is refused (then op.status is BUSY), also while
+// rows of the handle's last dispatch are still read in place.
+__device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationState &op, Guard &guard) {
     if (op.status != SUCCESS) return false;
-    guard = open ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, false);
-    if (guard == WRITE_AT_ONCE) return true;
-    if (guard != REFUSED) return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
-    __syncthreads();
-    if (threadIdx.x == 0) op.status = BUSY;
-    __syncthreads();
-    return false;
+    guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, false);
+    if (guard == REFUSED) {
+        __syncthreads(); // all have read the status
+        if (threadIdx.x == 0) op.status = BUSY;
+        __syncthreads();
+        return false;
+    }
+    begin_counting(p.comm, op.epoch);
+    return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 
 // The end of an operation that did not succeed. All threads of every block.
@@ -123,23 +126,8 @@ __device__ __forceinline__ Outcome slotted_outcome(const SlottedDispatchParams &
     o.kind = DISPATCH_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
+    o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
-}
-
-__device__ __forceinline__ void keep_slots_sent(const SlottedDispatchParams &p, const OperationState &op, u32 count) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 1 + p.window;
-    record->dispatch_epoch = op.epoch;
-    record->dispatch_turn = op.words.sent[DATA];
-    record->dispatch_refused = 0;
-    record->num_tokens = count;
-}
-
-__device__ __forceinline__ void keep_slots_received(const SlottedDispatchParams &p) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 0;
-    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
-    if (!(p.comm.launch & CAPTURED)) record->told = p.comm.launch;
 }
 
 // Whether this operation, when it has read the window, says so to the peers.
@@ -162,14 +150,17 @@ template <bool BY_EXPERT> __device__ __forceinline__ u32 receivers(const Slotted
 }
 
 // Waits for the peers and writes the outputs. False: it has failed, or this block has no part in it.
-template <bool BY_EXPERT> __device__ __forceinline__ bool receive_slotted(const SlottedDispatchParams &p, const Routing &r, OperationState &op, u64 turn) {
+template <bool BY_EXPERT> __device__ __forceinline__ bool receive_slotted(const SlottedDispatchParams &p, const Routing &r, SlottedShared &s, u64 turn) {
+    OperationState &op = s.op;
     u32 blocks = receivers<BY_EXPERT>(p);
     if (blockIdx.x >= blocks) return false;
-    if (!wait_arrivals(p.comm, op, turn)) {
+    if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) {
         write_no_slots(p, r.stamp, BY_EXPERT, blocks);
         return false;
     }
-    if (BY_EXPERT)
+    if (s.no_room)
+        write_no_slots(p, r.stamp, BY_EXPERT, blocks);
+    else if (BY_EXPERT)
         receive_by_expert(p, r, op, r.masks);
     else
         receive_by_rank(p, r, op, blocks, r.masks);
@@ -182,8 +173,18 @@ EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sen
     bool bad = s.bad_id;
     if (blockIdx.x != 0) return check_in(p.comm, bad);
     if (!await_check_in(p.comm, s.op, bad)) return;
-    if (sends) keep_slots_sent(p, s.op, count);
-    if (o.received) keep_slots_received(p);
+    if (sends) {
+        keep_sent(p, s.op, count);
+        ptx::add_relaxed_gpu(&counters(p.comm)->dispatches, 1);
+    }
+    if (o.received && s.no_room) {
+        keep_refused(p);
+        report_soft(p.comm, s.op, BUSY, -1, -1);
+    } else if (o.received) {
+        keep_received(p, s.op);
+        HandleRecord *record = at<HandleRecord>(p.record);
+        if (!(p.comm.launch & CAPTURED)) record->told = p.comm.launch;
+    }
     if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
     if (bad) report_bad_id(p, s.op);
 }
@@ -200,7 +201,7 @@ __device__ __forceinline__ void leave_slotted(const SlottedDispatchParams &p, Op
     if (blockIdx.x != 0) return;
     __syncthreads();
     if (op.status != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
-    if (threadIdx.x == 0) give_up_buffer(p.comm);
+    if (threadIdx.x == 0) end_settled(p.comm, op);
 }
 
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -211,17 +212,17 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     // Everything that does not depend on the buffer's words is on its way when they come. Tokens are dealt by the number
     // the host knows; the device may have fewer.
     RowDeal deal = deal_rows(p, CAST);
-    FirstLoads first = load_first(p, r, given, deal);
     const HandleRecord *record = at<const HandleRecord>(p.record);
+    Started started = start(p.comm, record);
+    FirstLoads first = load_first(p, r, given, deal);
     u32 count = p.flags & CACHED ? (u32)record->num_tokens : token_count(p);
-    bool open = record->open != 0;
     if (WHOLE) r.stamp = told_stamp(p);
     init_routing(p, r);
     bool is_last_thread = threadIdx.x == blockDim.x - 1;
-    if (is_last_thread) s.bad_id = 0;
-    begin(p.comm, op);
+    if (is_last_thread) s.bad_id = s.no_room = 0;
+    begin(p.comm, op, started);
     Guard guard = WRITE_AT_ONCE;
-    if (!enter_slotted(p, op, open, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
+    if (!enter_slotted(p, op, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
     if (blockIdx.x == 0) name_operation(p.comm, op);
     bool bad = false;
     send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first, bad);
@@ -231,7 +232,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     Outcome o = slotted_outcome(p, guard);
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
     if (is_last_thread) settle(p, s, true, count, o);
-    if (WHOLE && !receive_slotted<BY_EXPERT>(p, r, op, op.words.sent[DATA])) return;
+    if (WHOLE && !receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA])) return;
     leave_slotted(p, op, op.words.sent[DATA], o);
 }
 
@@ -239,24 +240,26 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     OperationState &op = s.op;
     Routing r = make_routing(p, shared);
     const HandleRecord *record = at<const HandleRecord>(p.record);
+    Started started = start(p.comm, record);
     u64 turn = record->dispatch_turn, epoch = record->dispatch_epoch;
     bool refused = record->dispatch_refused != 0;
     bool is_last_thread = threadIdx.x == blockDim.x - 1;
     r.stamp = told_stamp(p);
     init_ranks(p, r);
     if (is_last_thread) s.bad_id = 0;
-    begin(p.comm, op);
+    begin(p.comm, op, started);
     u64 next = op.epoch;
     __syncthreads();
     if (threadIdx.x == 0) {
         op.epoch = epoch;
         if (refused && op.status == SUCCESS) op.status = BUSY;
+        s.no_room = is_area_taken(p, op);
     }
     __syncthreads();
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
     Outcome o = received_outcome(p, no_outcome(), next);
     if (is_last_thread) settle(p, s, false, 0, o);
-    if (receive_slotted<BY_EXPERT>(p, r, op, turn)) leave_slotted(p, op, turn, o);
+    if (receive_slotted<BY_EXPERT>(p, r, s, turn)) leave_slotted(p, op, turn, o);
 }
 
 } // namespace ep

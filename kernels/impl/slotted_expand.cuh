@@ -113,9 +113,10 @@ __device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, con
 // Side outputs of slab rows that nobody has filled.
 __device__ inline void blank_slabs(const SlottedDispatchParams &p, const SlabStarts &starts, const Team &t) {
     u32 capacity = (u32)p.out_rows, rows = p.local_experts * capacity;
+    bool wide = (p.out_ids | p.out_weights | p.out_source) % 16 == 0;
     for (u32 first = (t.block * t.threads + t.index) * 4; first < rows; first += t.blocks * t.threads * 4) {
         u32 local = first / capacity, within = first % capacity;
-        if (within >= starts.end[local] && within + 4 <= capacity) { // four blank rows of one slab
+        if (wide && within >= starts.end[local] && within + 4 <= capacity) { // four blank rows of one slab
             ptx::store_row16(at<char>(p.out_ids + (u64)first * 4), make_uint4(FULL, FULL, FULL, FULL));
             ptx::store_row16(at<char>(p.out_weights + (u64)first * 4), make_uint4(0, 0, 0, 0));
             ptx::store_row16(at<char>(p.out_source + (u64)first * 8), make_uint4(FULL, FULL, FULL, FULL));
@@ -147,6 +148,7 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const R
     i32 sent = 0, needed = 0, present = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
         at<u32>(p.recv_counts)[source] = at<u32>(p.out_rank_counts)[source] = starts.rows[source];
+        count_received(p.comm, source, starts.rows[source], p.wire_bytes);
         sent += starts.rows[source];
     }
     for (u32 local = lane_id(); local < p.local_experts; local += WARP) {

@@ -64,6 +64,7 @@ __device__ __forceinline__ void copy_slot(const SlottedDispatchParams &p, const 
 
 __device__ __forceinline__ void write_expert_count(const SlottedDispatchParams &p, u32 stamp, u32 local, u32 count) {
     at<u32>(p.out_expert_counts)[local] = count;
+    ptx::add_relaxed_gpu(expert_counter(p.comm, local), count);
     tell(p, stamp, 1 + local, count);
 }
 
@@ -99,6 +100,7 @@ __device__ inline void write_rank_counts(const SlottedDispatchParams &p, const R
         u32 n = received_count(p, r, source, 0), here = min(n, (u32)p.out_rows);
         at<u32>(p.recv_counts)[source] = n;
         at<u32>(p.out_rank_counts)[source] = here;
+        count_received(p.comm, source, n, p.wire_bytes);
         sent += n;
         fit += here;
     }
@@ -140,7 +142,7 @@ __device__ __forceinline__ RankOutputs rank_outputs(const SlottedDispatchParams 
     RankOutputs o;
     u32 per_slab = (u32)p.out_rows * p.num_topk;
     auto whole_warps = [](u32 n) { return div_up(n, WARP) * WARP; };
-    o.width = per_slab % 4 == 0 && p.max_tokens * p.num_topk % 4 == 0 ? 4 : 1;
+    o.width = per_slab % 4 == 0 && p.max_tokens * p.num_topk % 4 == 0 && (p.out_ids | p.out_weights) % 16 == 0 ? 4 : 1;
     o.clamped = p.out_rows < p.max_tokens;
     o.side = whole_warps(p.comm.ranks * per_slab / o.width);
     o.slots = whole_warps(p.comm.ranks * p.max_tokens);

@@ -54,22 +54,27 @@ struct CastPiece {
 };
 
 template <class Row> __device__ __forceinline__ CastPiece cast_piece_of(const SlottedDispatchParams &p, const Piece16 &raw, u32 offset) {
-    constexpr u32 EIGHTS = PIECE_LOADS / Eight<Row>::LOADS;
+    constexpr u32 LOADS = 8 / Row::COUNT, EIGHTS = PIECE_LOADS / LOADS;
     CastPiece r = {};
     r.first = offset / 16 * Row::COUNT;
     r.eights = EIGHTS;
     u32 words[4] = {0, 0, 0, 0}, blocks = div_up(p.hidden, CAST_BLOCK);
 #pragma unroll
     for (u32 e = 0; e < EIGHTS; e++) {
-        Eight<Row> x;
+        float x[8];
 #pragma unroll
-        for (u32 l = 0; l < x.LOADS; l++) x.unpack(l, raw.v[e * x.LOADS + l]);
-        BlockScale scale = x.scale(p.wire_scale_type);
-        r.codes[e] = x.codes(scale.inverse);
-        bool present = r.first / CAST_BLOCK + e * 2 + lane_id() / BLOCK_LANES < blocks;
+        for (u32 l = 0; l < LOADS; l++) {
+            float part[Row::COUNT];
+            Row::unpack(raw.v[e * LOADS + l], part);
+#pragma unroll
+            for (u32 i = 0; i < Row::COUNT; i++) x[l * Row::COUNT + i] = part[i];
+        }
+        BlockScale scale = scale_of_lanes(x, p.wire_scale_type);
+        r.codes[e] = cast_eight(x, scale);
+        bool present = r.first / CAST_BLOCK + e * 2 + lane_id() / CAST_LANES < blocks;
         u32 bits = !present ? 0 : p.wire_scale_type == SCALE_UE8M0 ? scale.exponent : __float_as_uint(scale.scale);
         words[2 * e] = __shfl_sync(FULL, bits, 0);
-        words[2 * e + 1] = __shfl_sync(FULL, bits, BLOCK_LANES);
+        words[2 * e + 1] = __shfl_sync(FULL, bits, CAST_LANES);
     }
     r.scales = make_uint4(words[0], words[1], words[2], words[3]);
     return r;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Status};
 use crate::mem::Region;
 use crate::plan::config::Config;
 use crate::plan::layout::{self, slabs, Areas};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,22 +114,34 @@ fn sizes_on_device(site: &Site, config: &Config, rank: usize) -> Result<Sizes> {
     })
 }
 
-/// Every rank exports its memory to all others and maps theirs.
 fn create_on_device(comm: &Arc<Comm>, site: &Arc<Site>, config: Config) -> Result<Arc<Buffer>> {
     let timeout = Duration::from_millis(config.first_timeout_ms.into());
+    let regions = share_memory(comm, site, &config, None, timeout)?;
+    comm.group.agree(on_device(comm, site, &Arc::new(config), regions), None, timeout)
+}
+
+/// Every rank that is alive exports new memory to all others and maps theirs; none of the rest.
+pub(super) fn share_memory(
+    comm: &Comm,
+    site: &Arc<Site>,
+    config: &Config,
+    alive: Option<&[bool]>,
+    timeout: Duration,
+) -> Result<Vec<Option<Arc<Memory>>>> {
     let (group, device) = (&comm.group, &site.place.device);
-    let made = Cuda::allocate(site, &config, &[device]).and_then(|memory| Ok((memory.export()?, memory)));
-    let (fd, own) = group.agree(made, None, timeout)?;
-    let fds = group.exchange_fds(&[fd.as_fd()], None, timeout)?;
-    drop(fd);
-    let (bytes, mut own) = (own.bytes(), Some(own));
-    let mut map = |rank: usize| match &fds[rank][..] {
-        [fd] => Memory::import(device, fd.as_fd(), bytes),
-        _ => own.take().ok_or_else(|| Error::new(Status::DEEP_EP_INTERNAL, "a peer sent no descriptor")),
+    let made = Cuda::allocate(site, config, &[device]).and_then(|memory| Ok((memory.export()?, memory)));
+    let (fd, own) = group.agree(made, alive, timeout)?;
+    let fds = group.exchange_fds(&[fd.as_fd()], alive, timeout)?;
+    let (bytes, me) = (own.bytes(), comm.rank());
+    let map = |(rank, fds): (usize, &Vec<OwnedFd>)| match &fds[..] {
+        [fd] => Memory::import(device, fd.as_fd(), bytes).map(|memory| Some(Arc::new(memory))),
+        _ if rank == me || alive.is_some_and(|alive| !alive[rank]) => Ok(None),
+        _ => Err(Error::new(Status::DEEP_EP_INTERNAL, "a peer sent no descriptor")),
     };
-    let regions: Result<Vec<_>> = (0..comm.num_ranks()).map(|rank| map(rank).map(Arc::new)).collect();
-    let buffer = regions.and_then(|regions| on_device(comm, site, &Arc::new(config), regions));
-    group.agree(buffer, None, timeout)
+    let mapped: Result<Vec<_>> = fds.iter().enumerate().map(map).collect();
+    let mut regions = group.agree(mapped, alive, timeout)?;
+    regions[me] = Some(Arc::new(own));
+    Ok(regions)
 }
 
 /// All ranks map the same memory, each for the devices of all.
@@ -142,7 +154,7 @@ fn create_local_on_device(
     users.sort_by_key(|device| device.ordinal);
     users.dedup_by_key(|device| device.ordinal);
     let allocate = |site: &Arc<Site>| Cuda::allocate(site, config, &users).map(Arc::new);
-    let regions: Vec<Arc<Memory>> = sites.iter().map(allocate).collect::<Result<_>>()?;
+    let regions: Vec<_> = sites.iter().map(|site| allocate(site).map(Some)).collect::<Result<_>>()?;
     let each = comms.iter().zip(sites);
     each.map(|(comm, site)| on_device(comm, site, config, regions.clone())).collect()
 }
@@ -151,7 +163,7 @@ fn on_device(
     comm: &Arc<Comm>,
     site: &Arc<Site>,
     config: &Arc<Config>,
-    regions: Vec<Arc<Memory>>,
+    regions: Vec<Option<Arc<Memory>>>,
 ) -> Result<Arc<Buffer>> {
     let cuda = Cuda::new(comm.rank(), config.clone(), site.clone(), regions)?;
     let host = Host::without_memory(comm.rank(), config.clone())?;

@@ -31,6 +31,10 @@ impl Buffer {
         self.device.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
+    pub(super) fn replace_device(&self, device: Arc<Cuda>) {
+        *self.device.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(device);
+    }
+
     /// Takes up a failure that the device has reported.
     pub(super) fn look_at_device(&self) {
         let Some(report) = self.device().and_then(|device| device.failure()) else { return };
@@ -49,7 +53,7 @@ impl Buffer {
     }
 }
 
-fn nowhere() -> Error {
+pub(super) fn nowhere() -> Error {
     Error::new(Status::DEEP_EP_INTERNAL, "the handle has no device memory")
 }
 
@@ -99,19 +103,24 @@ impl Entered<'_> {
         Ok(())
     }
 
-    /// Before a combine window is handed out: the device waits for what must be awaited.
-    pub fn claim_on_device(&mut self, window: usize, stream: StreamPointer) -> Result<()> {
+    /// Before a combine window is handed out: the device notes whose it is and waits for what must be awaited.
+    pub fn claim_on_device(
+        &mut self,
+        progress: &mut Progress,
+        window: usize,
+        pulled: bool,
+        stream: StreamPointer,
+    ) -> Result<()> {
         self.enqueue_ends(stream)?;
-        let Some(device) = &self.state.device else { return Err(nowhere()) };
-        device.claim(window, stream)
+        let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
+        device.claim(memory, window, pulled, stream)
     }
 
-    pub fn barrier_on_device(&mut self, stream: StreamPointer) -> Result<()> {
+    pub fn barrier_on_device(&mut self, asked_for: bool, stream: StreamPointer) -> Result<()> {
         self.enqueue_ends(stream)?;
         let Some(device) = &self.state.device else { return Err(nowhere()) };
-        device.barrier(stream)?;
-        let epoch = self.state.books.epochs.barrier();
-        self.buffer.statistics.begin(epoch);
+        device.barrier(asked_for, stream)?;
+        self.state.books.epochs.barrier();
         Ok(())
     }
 
@@ -122,7 +131,6 @@ impl Entered<'_> {
         progress: &mut Progress,
         stream: StreamPointer,
     ) -> Result<Arrival> {
-        self.check_landing(place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let shape = &ready.plan.shape;
@@ -179,7 +187,6 @@ impl Entered<'_> {
         let Some(sent) = progress.dispatch else { return Err(nowhere()) };
         let arrangement = self.arrange(target, &sent.shape)?;
         let place = Landing { target: *target, arrangement, area: self.free_area(&arrangement)? };
-        self.check_landing(&place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let outputs =
@@ -198,16 +205,9 @@ impl Entered<'_> {
         Ok(Arrival { outputs })
     }
 
-    fn check_landing(&self, place: &Landing) -> Result<()> {
-        match &self.state.device {
-            Some(device) => device.check_outputs(&place.target, &place.arrangement),
-            None => Err(nowhere()),
-        }
-    }
-
     fn output<'a>(&self, outputs: &'a DispatchTarget, place: &'a Landing) -> DispatchOutput<'a> {
         let keep_open = self.stays_open(&place.arrangement);
-        DispatchOutput { outputs, arrangement: &place.arrangement, keep_open }
+        DispatchOutput { outputs, arrangement: &place.arrangement, keep_open, area: place.area }
     }
 
     /// Whether the window is read in place after the receive.
@@ -218,7 +218,6 @@ impl Entered<'_> {
     /// A dispatch is on its way.
     fn note_dispatch(&mut self, ready: &ReadyDispatch, progress: &mut Progress) -> Result<()> {
         let (op, shape): (_, DispatchShape) = (ready.op, ready.plan.shape);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         progress.dispatch = Some(Dispatched {
             epoch: op.epoch,
@@ -237,7 +236,6 @@ impl Entered<'_> {
             self.state.books.combine.windows.let_go(input.window);
         }
         self.state.books.dispatch.begin(ready.window, progress.number);
-        self.buffer.statistics.count_dispatch();
         Ok(())
     }
 
@@ -291,19 +289,17 @@ impl Entered<'_> {
                 data: ready.data as u64,
                 slab_rows: ready.arrived.slab_rows,
                 in_window: ready.in_place && pulls,
+                claimed: ready.in_place && progress.input.is_some_and(|input| input.claimed),
+                guarded: ready.guarded,
             }),
             receive: sums.map(|(target, stride)| CombineOutput { target, stride, weights }),
             stream,
         };
         device.combine(memory, &call)?;
         let (op, window) = (ready.op, ready.window);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
-        self.buffer.statistics.count_combine();
         self.state.books.combine.begin(window, progress.number);
-        if ready.in_place {
-            progress.input = None;
-        }
+        progress.input = None;
         // The kernel itself ends the reads of the dispatch.
         self.end_open_reads(progress, op.epoch);
         let (epoch, fingerprint, shape) = (op.epoch, op.fingerprint, *shape);
@@ -378,13 +374,20 @@ impl Entered<'_> {
             return Err(nowhere());
         };
         let (config, me) = (&self.buffer.config, self.state.host.me);
+        let local_experts = config.experts.of_rank(me).len();
+        let counts = || device.counts(memory, local_experts);
+        if memory.is_replayed() && counts()?.is_none() {
+            return Err(Error::invalid_state(
+                "the handle's last dispatch was captured, and no replay of it has run; launch the graph and synchronise first",
+            ));
+        }
         let timeout = match timeout_ms {
             0 => self.buffer.operation_timeout(),
             given => Duration::from_millis(given.into()),
         };
         let mut backoff = Backoff::new(deadline_after(timeout));
         loop {
-            if let Some((rows, experts)) = device.counts(memory, config.experts.of_rank(me).len())? {
+            if let Some((rows, experts)) = counts()? {
                 self.buffer.look_at_device();
                 self.buffer.failures.check()?;
                 return Ok(Counts { experts, rows });

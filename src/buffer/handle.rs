@@ -48,6 +48,17 @@ pub(super) struct Progress {
     pub combine: Option<Combined>,
 }
 
+impl Progress {
+    /// Whether the device waits for a call to end something of the handle.
+    fn holds_on_device(&self) -> bool {
+        self.dispatch_in_flight
+            || self.combine.is_some()
+            || self.open_window.is_some()
+            || self.open_area.is_some()
+            || self.input.is_some_and(|input| input.claimed)
+    }
+}
+
 /// A dispatch as it was sent.
 #[derive(Clone, Copy)]
 pub(super) struct Dispatched {
@@ -78,6 +89,8 @@ pub(super) struct CombineInput {
     pub window: usize,
     pub address: Address,
     pub dtype: Dtype,
+    /// The device knows of it.
+    pub claimed: bool,
 }
 
 /// A combine that was sent and not received.
@@ -113,6 +126,7 @@ impl Handle {
                     None => {
                         let memory = HandleMemory::new(&device)?;
                         entered.state.own_more(memory.own_range());
+                        entered.state.records.push(memory.record());
                         Some(memory)
                     }
                 };
@@ -176,7 +190,7 @@ impl Handle {
                 "the handle's dispatch was sent and not received; call dispatch_recv first",
             ));
         }
-        let open = progress.open_window.is_some() || entered.state.shelf.has_captures;
+        let open = progress.holds_on_device() || entered.state.shelf.has_captures;
         let next = entered.state.books.epochs.next();
         entered.end_open_reads(progress, next);
         entered.release_on_device(progress, open, stream)
@@ -211,12 +225,12 @@ impl Handle {
                 ),
             ));
         }
-        let window = match progress.input {
-            Some(input) => input.window,
-            None => entered.reserve_input(progress.number, stream)?,
+        let (window, claimed) = match progress.input {
+            Some(input) => (input.window, input.claimed),
+            None => entered.reserve_input(progress, stream)?,
         };
         let address = entered.combine_area(window);
-        progress.input = Some(CombineInput { window, address, dtype });
+        progress.input = Some(CombineInput { window, address, dtype, claimed });
         let rows = arrived.slab_rows as i64;
         Ok(Rows {
             data: address,
@@ -238,8 +252,7 @@ impl Handle {
         let progress = unsafe { &mut *self.progress.get() };
         let mut holds = entered.state.shelf.has_captures;
         if progress.generation == entered.state.generation {
-            holds |=
-                progress.open_window.is_some() || progress.dispatch_in_flight || progress.combine.is_some();
+            holds |= progress.holds_on_device();
             entered.in_books_of(progress.stretch, |entered| entered.let_go(progress));
         }
         if let Some(routing) = progress.routing.take() {
@@ -315,18 +328,22 @@ impl Entered<'_> {
         self.end_open_reads(progress, next);
     }
 
-    /// Holds a combine window for a handle. Where peers pull what the caller will write, the guard is here.
-    fn reserve_input(&mut self, number: u64, stream: StreamPointer) -> Result<usize> {
+    /// Holds a combine window for a handle. Where peers pull what the caller will write, the guard is here. Returns the
+    /// window and whether the device knows of it.
+    fn reserve_input(&mut self, progress: &mut Progress, stream: StreamPointer) -> Result<(usize, bool)> {
         let (mode, pulls) = (self.buffer.config.sync, self.state.host.pulls_from_caller());
         let (newest, next) = (self.state.books.epochs.newest_received(), self.state.books.epochs.next());
         let guard = |ends| guard_at_take(mode, ends, newest, next);
         let (window, guard) = self.state.books.combine.take("combine", guard)?;
-        if pulls {
+        // On a device only a kernel can wait for acknowledgements, and where graphs are replayed only a kernel can tell
+        // what to wait for.
+        let on_device = self.state.device.is_some();
+        let claims = self.state.shelf.has_captures || (on_device && pulls && guard == Guard::Acks);
+        if claims {
+            self.claim_on_device(progress, window, pulls, stream)?;
+        } else if pulls {
             match guard {
-                // On a device only a kernel can wait, and where graphs are replayed only a kernel can tell whether to.
-                _ if self.state.shelf.has_captures => self.claim_on_device(window, stream)?,
-                Guard::Acks if self.state.device.is_some() => self.claim_on_device(window, stream)?,
-                Guard::Barrier => self.barrier(stream)?,
+                Guard::Barrier => self.barrier(false, stream)?,
                 Guard::Acks => {
                     let op = Op { operation: Operation::Combine, epoch: next, fingerprint: 0 };
                     self.guard(op, Kind::Combine, window, Guard::Acks, false)?;
@@ -335,7 +352,7 @@ impl Entered<'_> {
             }
         }
         self.state.books.combine.windows.hold(window);
-        self.state.books.combine.note_holder(window, number);
-        Ok(window)
+        self.state.books.combine.note_holder(window, progress.number);
+        Ok((window, claims))
     }
 }

@@ -17,6 +17,7 @@ mod failure;
 mod handle;
 mod owned;
 mod reset;
+mod reset_device;
 mod state;
 mod statistics;
 #[cfg(test)]

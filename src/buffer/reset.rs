@@ -37,11 +37,6 @@ impl Buffer {
     /// slow and still store rows, so survivors go on in regions those ranks have never mapped.
     pub fn reset(&self, alive: Option<Vec<bool>>) -> Result<()> {
         let mut entered = self.enter()?;
-        if entered.state.device.is_some() {
-            return Err(Error::unsupported(
-                "deep_ep_buffer_reset on the CUDA backend; destroy the buffer and create a new one",
-            ));
-        }
         if let Some(error) = self.failures.was_aborted() {
             return Err(Error {
                 text: format!("{error}; destroy the buffer and the comm and create anew"),
@@ -49,6 +44,7 @@ impl Buffer {
             });
         }
         let alive = entered.checked_mask(alive)?;
+        entered.end_all_on_device()?;
         self.comm.group.begin();
         let agreed = entered.agree_on_epoch(&alive)?;
         entered.restart(&alive, agreed).map_err(|error| {
@@ -87,7 +83,8 @@ impl Entered<'_> {
     /// What the survivors have to do, the same on all of them.
     fn agree_on_epoch(&self, alive: &[bool]) -> Result<Agreed> {
         // An operation that failed has announced the next epoch without taking it.
-        let mine = Agreed { newest: self.state.books.epochs.next(), leave_behind: alive != self.state.alive };
+        let begun = self.newest_on_device()?.max(self.state.books.epochs.next());
+        let mine = Agreed { newest: begun, leave_behind: alive != self.state.alive };
         let group = &self.buffer.comm.group;
         let all = group
             .all_gather(&mine.encode(), Some(alive), self.buffer.agreement_timeout())
@@ -100,7 +97,10 @@ impl Entered<'_> {
         if agreed.leave_behind {
             self.leave_behind(alive)?;
         }
-        self.state.host.clear_verdicts();
+        match self.state.device.is_some() {
+            true => self.restart_on_device(agreed.newest, alive)?,
+            false => self.state.host.clear_verdicts(),
+        }
         self.state.restart(agreed.newest + 1);
         self.state.alive.copy_from_slice(alive);
         // Nobody begins an operation before all have forgotten the old ones.
@@ -110,6 +110,9 @@ impl Entered<'_> {
 
     /// Fresh regions for the survivors.
     fn leave_behind(&mut self, alive: &[bool]) -> Result<()> {
+        if self.state.device.is_some() {
+            return self.leave_behind_on_device(alive);
+        }
         let group = &self.buffer.comm.group;
         let timeout = self.buffer.agreement_timeout();
         let region = group.agree(Host::allocate(&self.buffer.config), Some(alive), timeout)?;

@@ -51,6 +51,8 @@ pub(super) struct State {
     pub pending_ends: Vec<HandleMemory>,
     /// CUDA: memory of destroyed handles, which kernels may still use; kept for the next ones.
     pub unused: Vec<HandleMemory>,
+    /// CUDA: where kernels keep what they know of each handle there ever was.
+    pub records: Vec<u64>,
     /// Of the stretch that the running call belongs to.
     pub books: Books,
     pub shelf: Shelf,
@@ -109,13 +111,14 @@ impl Buffer {
             device: device.clone(),
             pending_ends: Vec::new(),
             unused: Vec::new(),
+            records: Vec::new(),
             host,
         };
         Buffer {
             comm: comm.clone(),
             failures: Failures::new(comm.rank() as u32),
             statistics: Statistics::new(&config, comm.rank()),
-            trace: config.trace.then(|| Trace::new(comm.rank())),
+            trace: (config.trace && device.is_none()).then(Trace::new),
             alive: RwLock::new(state.alive.clone()),
             device: Mutex::new(device),
             timeout_ms: AtomicU32::new(config.timeout_ms),
@@ -149,10 +152,15 @@ impl Buffer {
         }
     }
 
+    /// Milliseconds that a wait may last, and one of the first operation.
+    pub(super) fn timeouts_ms(&self) -> [u32; 2] {
+        [&self.timeout_ms, &self.first_timeout_ms].map(|limit| limit.load(Ordering::Relaxed))
+    }
+
     /// The longest that a wait of the next operation may last.
     pub(super) fn operation_timeout(&self) -> Duration {
-        let limits = [&self.timeout_ms, &self.first_timeout_ms].map(|limit| limit.load(Ordering::Relaxed));
-        Duration::from_millis(limits[0].max(limits[1]).into())
+        let [timeout, first] = self.timeouts_ms();
+        Duration::from_millis(timeout.max(first).into())
     }
 
     /// How long agreements of all ranks may take; set_timeout is for operations.
@@ -296,6 +304,7 @@ impl State {
     pub fn restart(&mut self, next_epoch: u64) {
         self.turn_to(EAGER);
         self.shelf.clear();
+        self.unused.append(&mut self.pending_ends);
         self.books.restart(next_epoch, true);
         self.turns.reset();
         self.exchanges = 0;
@@ -307,7 +316,8 @@ impl State {
 
     /// Takes in the region that replaced this rank's; the old one's addresses stay the library's.
     pub fn own_new_region(&mut self) {
-        let [region, _] = self.host.own_ranges();
+        let [region, _] =
+            self.device.as_ref().map_or_else(|| self.host.own_ranges(), |device| device.own_ranges());
         self.own.add([region]);
     }
 }

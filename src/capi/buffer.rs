@@ -176,6 +176,9 @@ pub unsafe extern "C" fn deep_ep_buffer_set_timeout(
 /// `alive`: null for all ranks, or [num_ranks] nonzero for the ranks that go on, the caller's own included, equal on all
 /// of them. Ranks left out stay out; rows for their experts are dropped as if the id were -1.
 ///
+/// CUDA: replays are to be over. Graphs of before stay good if nobody new is left out; otherwise the survivors go on in
+/// new memory, the old is kept until the buffer is destroyed, and replays of those graphs do nothing.
+///
 /// Collective: yes, over the ranks that are alive, in the same order as the comm's creates and other resets.
 /// Blocks the host: until they have come, at most first_timeout_ms. Capture: not allowed. Threads: exclusive use of the
 /// buffer, its handles and the comm.
@@ -204,7 +207,7 @@ pub unsafe extern "C" fn deep_ep_buffer_reset(
 /// `buffer`: null is allowed and does nothing. Invalid after the call.
 ///
 /// Collective: no. Blocks the host: no (host backend); until this rank's operations have left the device, which give
-/// up on peers at once: wait for the stream first (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
+/// up on peers at once: wait for the stream first, and for all replays of graphs (CUDA). Capture: not allowed. Threads: exclusive use of the buffer and
 /// its handles.
 ///
 /// Returns: DEEP_EP_SUCCESS; DEEP_EP_CONCURRENT_USE when another thread is inside a call on the buffer; then nothing

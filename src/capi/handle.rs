@@ -123,10 +123,14 @@ pub unsafe extern "C" fn deep_ep_handle_dispatch_recv(
 /// `expert_counts`: null, or [local experts] rows present for each. `rows`: null, or one number: rows present in all, and
 /// for PACKED_BY_EXPERT the end of the last expert's rows. `timeout_ms`: 0 for the buffer's.
 ///
+/// When the handle's last dispatch was captured: what the newest finished replay has left, without waiting; synchronise
+/// with its stream first.
+///
 /// Collective: no. Blocks the host: until the receive has run. Capture: not allowed. Threads: exclusive use of the
 /// buffer and its handles.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle; DEEP_EP_TIMEOUT when the
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_STATE before the first receive of the handle, and before the first replay
+/// of a captured one; DEEP_EP_TIMEOUT when the
 /// receive has not run in time, which poisons nothing (CUDA); DEEP_EP_INVALID_ARGUMENT.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_handle_wait_counts(

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn deep_ep_buffer_statistics(
     fence("deep_ep_buffer_statistics", || {
         // SAFETY: the caller passes a live buffer and a writable struct.
         unsafe {
-            let totals = object(buffer, "buffer")?.inner.statistics();
+            let totals = object(buffer, "buffer")?.inner.statistics()?;
             convert::write_struct(out, "out", convert::statistics(&totals))
         }
     })
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn deep_ep_buffer_expert_statistics(
     fence("deep_ep_buffer_expert_statistics", || {
         // SAFETY: the caller passes a live buffer and room for `count` numbers.
         unsafe {
-            let totals = object(buffer, "buffer")?.inner.expert_statistics();
+            let totals = object(buffer, "buffer")?.inner.expert_statistics()?;
             convert::write_array(rows, count, &totals, "rows", "local experts")
         }
     })

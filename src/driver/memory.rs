@@ -47,6 +47,7 @@ impl Memory {
     /// New memory of `bytes`, a multiple of the granularity, that kernels of all `users` may read and write. Its content
     /// is undefined.
     pub fn allocate(device: &Device, bytes: u64, users: &[&Device]) -> Result<Memory> {
+        let _guard = device.enter()?;
         let mut allocation = 0;
         // SAFETY: reads the properties, writes one handle.
         check("cuMemCreate", unsafe {
@@ -61,6 +62,7 @@ impl Memory {
 
     /// Maps what a peer exported.
     pub fn import(device: &Device, fd: BorrowedFd<'_>, bytes: u64) -> Result<Memory> {
+        let _guard = device.enter()?;
         let mut allocation = 0;
         // SAFETY: the driver takes the descriptor's number in place of a pointer.
         check("cuMemImportFromShareableHandle", unsafe {

@@ -121,6 +121,9 @@ pub enum Mode {
     InPlace,
 }
 
+/// How many tokens a rank has in a round, and their ids; what is not given is random.
+pub type Routing = fn(&Case, usize, usize) -> (usize, Vec<i64>);
+
 #[derive(Debug, Clone)]
 pub struct Case {
     pub ranks: usize,
@@ -128,8 +131,6 @@ pub struct Case {
     pub slotted: bool,
     /// Without combines.
     pub dispatches: bool,
-    /// Slotted, everything in caller memory: rows of a slab, fewer than may come; 0 for all.
-    pub slab_rows: usize,
     /// Every rank always has all its tokens.
     pub full: bool,
     pub tokens: usize,
@@ -147,11 +148,22 @@ pub struct Case {
     pub mapped: bool,
     pub bad_ids: bool,
     pub column_major: bool,
+    pub max_recv_rows: i64,
     pub max_expert_rows: i64,
+    /// Rows for which the caller's outputs have room; 0 for all that may come.
+    pub out_rows: usize,
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
+    pub trace: bool,
+    /// The caller's side outputs lie as their elements allow, not at multiples of 16.
+    pub skewed: bool,
     pub rounds: usize,
+    /// Inputs are written by the stream just before each dispatch, and ranks are late at random.
+    pub late: bool,
+    /// Arrays come from cuMemAlloc.
+    pub classic_memory: bool,
+    pub routing: Option<Routing>,
 }
 
 impl Default for Case {
@@ -161,7 +173,6 @@ impl Default for Case {
             by_expert: false,
             slotted: false,
             dispatches: false,
-            slab_rows: 0,
             full: false,
             tokens: 64,
             hidden: 512,
@@ -178,11 +189,18 @@ impl Default for Case {
             mapped: false,
             bad_ids: false,
             column_major: false,
+            max_recv_rows: 0,
             max_expert_rows: 0,
+            out_rows: 0,
             stages: 0,
             sms: 0,
             windows: 0,
+            trace: false,
+            skewed: false,
             rounds: 9,
+            late: false,
+            classic_memory: false,
+            routing: None,
         }
     }
 }
@@ -199,6 +217,20 @@ pub struct Inputs {
 impl Case {
     pub fn inputs(&self, rank: usize, round: usize) -> Inputs {
         let mut rng = Rng::new((round * 1000 + rank + 1) as u64 * 7919 + self.hidden as u64);
+        let (tokens, ids) = match self.routing {
+            Some(given) => given(self, rank, round),
+            None => self.random_routing(&mut rng),
+        };
+        Inputs {
+            tokens,
+            x: self.rows.random(&mut rng, tokens * self.hidden),
+            scales: rng.bytes(tokens * self.given_scale_bytes()),
+            ids,
+            weights: rng.floats(tokens * self.topk),
+        }
+    }
+
+    fn random_routing(&self, rng: &mut Rng) -> (usize, Vec<i64>) {
         let tokens = match rng.below(8) {
             _ if self.full => self.tokens,
             0 => 0,
@@ -222,13 +254,7 @@ impl Case {
                 ids.push(id);
             }
         }
-        Inputs {
-            tokens,
-            x: self.rows.random(&mut rng, tokens * self.hidden),
-            scales: rng.bytes(tokens * self.given_scale_bytes()),
-            ids,
-            weights: rng.floats(tokens * self.topk),
-        }
+        (tokens, ids)
     }
 
     /// Scales that come with the rows; a cast makes them.
@@ -247,6 +273,11 @@ impl Case {
         }
     }
 
+    /// Rows that the outputs have room for.
+    pub fn slab_rows(&self) -> usize {
+        self.slabs(0).1
+    }
+
     pub fn layout(&self) -> u32 {
         u32::from(self.by_expert) + 2 * u32::from(self.slotted)
     }
@@ -259,12 +290,15 @@ impl Case {
         }
     }
 
-    /// Slabs of the outputs of a rank's dispatch, and rows that each may get.
+    /// Slabs of the outputs of a rank's dispatch, and rows that each has room for.
     pub fn slabs(&self, rank: usize) -> (usize, usize) {
-        let all = self.ranks * self.tokens;
+        let all = match self.max_recv_rows {
+            0 => self.ranks * self.tokens,
+            rows => rows as usize,
+        };
         let most_local = (0..self.ranks).map(|rank| self.local_experts(rank)).max().unwrap();
         let align = self.align as usize;
-        match (self.slotted, self.by_expert, self.max_expert_rows) {
+        let (slabs, rows) = match (self.slotted, self.by_expert, self.max_expert_rows) {
             (true, false, _) => (self.ranks, self.tokens),
             (true, true, _) => (self.local_experts(rank), all),
             (false, false, _) => (1, all),
@@ -272,7 +306,8 @@ impl Case {
                 (1, (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align)
             }
             (false, true, rows) => (1, rows as usize),
-        }
+        };
+        (slabs, if self.out_rows > 0 { rows.min(self.out_rows) } else { rows })
     }
 
     pub fn config(&self, place: crate::Where) -> deep_ep_buffer_config_t {
@@ -284,6 +319,7 @@ impl Case {
         config.layout = self.layout();
         config.sync = self.sync;
         config.max_tokens = self.tokens as i64;
+        config.max_recv_rows = self.max_recv_rows;
         config.max_expert_rows = self.max_expert_rows;
         config.max_row_bytes = (self.hidden * self.rows.sent_bytes()) as i64;
         config.max_scale_bytes = self.scales.row_bytes(self.hidden) as i64;
@@ -293,6 +329,7 @@ impl Case {
         config.expert_alignment = if self.by_expert && !self.slotted { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
+        config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };
         // Under a sanitizer everything takes longer.
         let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
         config.timeout_ms = 4000 * factor;

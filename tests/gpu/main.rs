@@ -6,12 +6,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
+mod cuda;
 mod graphs;
 mod memory;
+mod observe;
 mod processes;
 mod ranks;
+mod reports;
 mod rng;
 mod run;
+mod stamped;
+mod stress;
 
 use cases::Case;
 use deepep::capi::*;
@@ -106,6 +111,10 @@ cases! {
     rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
     rank_split: ranks = 2, split = true;
     rank_split_caller: ranks = 3, split = true, mode = Mode::Caller;
+    rank_overflow: ranks = 3, max_recv_rows = 70, mode = Mode::Caller;
+    rank_overflow_split: ranks = 2, max_recv_rows = 33, split = true, mode = Mode::InPlace;
+    rank_little_room: ranks = 4, mode = Mode::Caller, out_rows = 50, rows = Rows::Fp8, scales = Scales::Fp32;
+    rank_little_room_split: ranks = 2, mode = Mode::Caller, out_rows = 20, max_recv_rows = 60, split = true;
     rank_input_in_place: ranks = 4, mode = Mode::InPlace;
     rank_int32_ids: ranks = 2, int64 = false;
     rank_ack: ranks = 4, sync = 1, mode = Mode::Caller;
@@ -136,6 +145,22 @@ cases! {
     expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
     expert_one_rank: ranks = 1, by_expert = true, align = 128;
     expert_overflow: ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    expert_link_overflow: ranks = 3, by_expert = true, align = 4, max_recv_rows = 60;
+    expert_link_overflow_4: ranks = 4, by_expert = true, experts = 30, topk = 6, tokens = 150, max_recv_rows = 200,
+        mode = Mode::Caller, rows = Rows::Fp8, scales = Scales::Fp32, align = 8;
+    expert_link_overflow_split: ranks = 2, by_expert = true, max_recv_rows = 40, split = true, mode = Mode::InPlace;
+    expert_little_room: ranks = 2, by_expert = true, align = 4, mode = Mode::Caller, out_rows = 70;
+    expert_little_room_split: ranks = 3, by_expert = true, mode = Mode::Caller, out_rows = 64, split = true;
+    expert_overflow_everywhere: ranks = 4, by_expert = true, mode = Mode::Caller, tokens = 90, max_recv_rows = 120,
+        max_expert_rows = 110, out_rows = 97, align = 4, bad_ids = true;
+    rank_skewed: ranks = 3, mode = Mode::Caller, skewed = true, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 2048,
+        topk = 5;
+    expert_skewed: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Fp8,
+        scales = Scales::Fp32, hidden = 2048, align = 16, split = true;
+    expert_skewed_cast: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Cast,
+        scales = Scales::Fp32, hidden = 2048, align = 16;
+    rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
+    expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
 }
@@ -163,18 +188,24 @@ slotted_cases! {
     slots_rank_fp32: ranks = 2, rows = Rows::Fp32, combine = Rows::Fp32, hidden = 260;
     slots_rank_fp8_scales: ranks = 3, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 640;
     slots_rank_opaque: ranks = 2, rows = Rows::Opaque, scales = Scales::Opaque(36), hidden = 5008;
-    slots_rank_cast_fp32: ranks = 4, rows = Rows::Cast, scales = Scales::Fp32, hidden = 1280;
+    slots_rank_cast: ranks = 4, rows = Rows::Cast, scales = Scales::Fp32, hidden = 1280;
     slots_rank_cast_pow2: ranks = 2, rows = Rows::Cast, scales = Scales::Pow2, hidden = 208, mode = Mode::Caller;
     slots_rank_cast_ue8m0: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 896;
     slots_rank_cast_ue8m0_h7168: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 7168, split = true;
     slots_rank_caller: ranks = 4, mode = Mode::Caller, sync = 1;
-    slots_rank_caller_small: ranks = 3, mode = Mode::Caller, slab_rows = 9, rows = Rows::Fp8, scales = Scales::Ue8m0;
+    slots_rank_caller_small: ranks = 3, mode = Mode::Caller, out_rows = 9, rows = Rows::Fp8, scales = Scales::Ue8m0;
     slots_rank_split: ranks = 2, split = true;
     slots_rank_split_caller: ranks = 3, split = true, mode = Mode::Caller, sync = 1;
     slots_rank_input_in_place: ranks = 4, mode = Mode::InPlace;
     slots_rank_int32_ids: ranks = 2, int64 = false, topk = 5;
     slots_rank_barrier: ranks = 4, sync = 2, split = true;
     slots_rank_ack: ranks = 2, sync = 1;
+    slots_rank_cast_fp16: ranks = 2, rows = Rows::CastFp16, scales = Scales::Fp32, hidden = 1280;
+    slots_rank_cast_fp32: ranks = 3, rows = Rows::CastFp32, scales = Scales::Fp32, hidden = 1168;
+    slots_rank_cast_fp32_ue8m0: ranks = 2, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 896, split = true;
+    slots_rank_skewed: ranks = 3, mode = Mode::Caller, skewed = true, rows = Rows::Fp8, scales = Scales::Fp32,
+        hidden = 2048, topk = 5;
+    slots_rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
     slots_rank_mapped_experts: ranks = 3, mapped = true, experts = 17;
     slots_rank_bad_ids: ranks = 3, bad_ids = true;
     slots_rank_few_sms: ranks = 2, sms = 3, tokens = 150;
@@ -196,8 +227,13 @@ slotted_cases! {
     slots_expert_cast_split: ranks = 3, by_expert = true, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 768,
         split = true, sync = 1;
     slots_expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, sync = 2;
-    slots_expert_caller_small: ranks = 2, by_expert = true, mode = Mode::Caller, slab_rows = 13, rows = Rows::Fp8,
+    slots_expert_caller_small: ranks = 2, by_expert = true, mode = Mode::Caller, out_rows = 13, rows = Rows::Fp8,
         scales = Scales::Fp32, column_major = true;
+    slots_expert_cast_fp32: ranks = 2, by_expert = true, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 528,
+        column_major = true;
+    slots_expert_skewed: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Fp8,
+        scales = Scales::Fp32, hidden = 2048, split = true;
+    slots_expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
     slots_expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true, mapped = true, experts = 11;
     slots_expert_few_sms: ranks = 2, by_expert = true, sms = 2, windows = 1;
 }
@@ -257,6 +293,27 @@ fn a_killed_process_is_named_within_the_deadline() {
 }
 
 #[test]
+fn waits_are_counted_for_whom_they_were() {
+    if !against_itself() && ready() {
+        observe::waits();
+    }
+}
+
+#[test]
+fn phases_lie_on_the_clock_of_the_host() {
+    if !against_itself() && ready() {
+        observe::traces();
+    }
+}
+
+#[test]
+fn events_without_room_are_counted() {
+    if !against_itself() && ready() {
+        observe::lost_events();
+    }
+}
+
+#[test]
 fn an_abort_ends_the_waits() {
     if !against_itself() && ready() {
         refusal::abort();
@@ -275,7 +332,7 @@ macro_rules! graphs {
         #[test]
         fn $name() {
             if ready() {
-                graphs::$run(Case { $($field: $value,)* ..Case::default() }, $($argument),*);
+                graphs::$run(Case { $($field: $value,)* ..Case::default() } $(, $argument)*);
             }
         }
     )*};
@@ -293,6 +350,8 @@ graphs! {
     graph_expert_3_operations: replays(1, true, 12) ranks = 3, by_expert = true, experts = 21, mode = Mode::InPlace;
     graph_expert_20_operations: replays(10, false, 5) ranks = 2, by_expert = true, topk = 6, tokens = 120;
     graph_expert_caller_split: replays(3, true, 6) ranks = 2, by_expert = true, split = true, mode = Mode::Caller;
+    graph_rank_overflow: overflowing(12) ranks = 3, max_recv_rows = 50;
+    graph_expert_overflow: overflowing(12) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     graph_mixed_rank: mixed(30) ranks = 4, mode = Mode::InPlace;
     graph_mixed_rank_windows_2: mixed(30) ranks = 2, mode = Mode::InPlace, windows = 2;
     graph_mixed_rank_ack: mixed(20) ranks = 3, sync = 1, mode = Mode::InPlace, split = true;
@@ -300,8 +359,24 @@ graphs! {
     graph_mixed_caller: mixed(20) ranks = 2, mode = Mode::Caller, sync = 2;
     graph_halves_apart_rank: apart(12) ranks = 3, mode = Mode::InPlace;
     graph_halves_apart_expert: apart(12) ranks = 2, by_expert = true;
+    graph_bad_ids: replays(1, false, 8) ranks = 3, bad_ids = true;
+    graph_overflow: replays(1, true, 8) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    graph_1000_replays: replays(1, false, 1000) ranks = 2, tokens = 12, hidden = 64;
+    graph_claims_auto: claims() ranks = 2, mode = Mode::InPlace;
+    graph_claims_ack: claims() ranks = 2, mode = Mode::InPlace, sync = 1;
+    graph_claims_barrier: claims() ranks = 3, mode = Mode::InPlace, sync = 2;
+    graph_claims_split: claims() ranks = 2, mode = Mode::InPlace, split = true, windows = 2;
     graph_two_streams: forked(8) ranks = 3, mode = Mode::InPlace;
     graph_two_buffers: two_buffers(8) ranks = 2, by_expert = true;
+    graph_slots_rank: replays(2, true, 8) ranks = 3, slotted = true, mode = Mode::InPlace;
+    graph_slots_rank_split: replays(2, true, 8) ranks = 2, slotted = true, split = true, mode = Mode::Caller;
+    graph_slots_expert: replays(2, true, 8) ranks = 2, slotted = true, by_expert = true;
+    graph_slots_expert_split: replays(1, true, 8) ranks = 3, slotted = true, by_expert = true, split = true,
+        mode = Mode::Caller;
+    graph_slots_mixed: mixed(20) ranks = 2, slotted = true, mode = Mode::InPlace, windows = 1;
+    graph_slots_mixed_ack: mixed(20) ranks = 3, slotted = true, by_expert = true, sync = 1, split = true;
+    graph_slots_apart: apart(12) ranks = 3, slotted = true, mode = Mode::InPlace;
+    graph_slots_two_buffers: two_buffers(8) ranks = 2, slotted = true;
 }
 
 #[test]
@@ -315,5 +390,57 @@ fn graph_busy_on_every_rank() {
 fn graph_send_without_receive() {
     if !against_itself() && ready() {
         graphs::send_without_receive();
+    }
+}
+
+#[test]
+fn graph_areas_and_claims() {
+    if !against_itself() && ready() {
+        graphs::areas_and_claims();
+    }
+}
+
+#[test]
+fn graph_destroyed_under_a_replay() {
+    if !against_itself() && ready() {
+        graphs::destroy_under_replay();
+    }
+}
+
+#[test]
+fn graph_peer_killed_between_replays() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        graphs::kill_in_replay("graph_peer_killed_between_replays");
+    }
+}
+
+#[test]
+fn reset_survivors_of_a_killed_process() {
+    if processes::child_rank().is_some() || (!against_itself() && ready()) {
+        graphs::survivors("reset_survivors_of_a_killed_process");
+    }
+}
+
+#[test]
+fn reset_all_alive_after_a_timeout() {
+    if !against_itself() && ready() {
+        graphs::all_alive(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
+        graphs::all_alive(Case { ranks: 2, by_expert: true, split: true, sync: 1, ..Case::default() });
+    }
+}
+
+#[test]
+fn reset_leaves_a_rank_out() {
+    if !against_itself() && ready() {
+        graphs::one_left_out(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 4, by_expert: true, experts: 18, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 3, sync: 1, split: true, mode: Mode::Caller, ..Case::default() });
+    }
+}
+
+#[test]
+fn graph_beside_other_calls() {
+    if !against_itself() && ready() {
+        graphs::beside_a_capture();
     }
 }

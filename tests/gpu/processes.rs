@@ -22,7 +22,7 @@ fn place() -> Where {
     }
 }
 
-fn start(test: &str, ranks: usize) -> Vec<Child> {
+pub fn start(test: &str, ranks: usize) -> Vec<Child> {
     let mut id = deep_ep_unique_id_t { bytes: [0; 128] };
     ok(unsafe { deep_ep_unique_id_create(std::ptr::null(), &mut id) });
     let id: String = id.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -37,7 +37,7 @@ fn start(test: &str, ranks: usize) -> Vec<Child> {
 }
 
 /// Waits for a child, but not for ever.
-fn end(child: &mut Child, within: Duration) -> bool {
+pub fn end(child: &mut Child, within: Duration) -> bool {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -52,7 +52,7 @@ fn end(child: &mut Child, within: Duration) -> bool {
     }
 }
 
-fn join(rank: usize, ranks: usize) -> *mut deep_ep_comm_t {
+pub fn join(rank: usize, ranks: usize) -> *mut deep_ep_comm_t {
     let text = std::env::var(ID).unwrap();
     let mut config: deep_ep_comm_config_t = unsafe { std::mem::zeroed() };
     ok(unsafe { deep_ep_comm_config_init(&mut config, size_of::<deep_ep_comm_config_t>()) });
@@ -69,7 +69,7 @@ fn join(rank: usize, ranks: usize) -> *mut deep_ep_comm_t {
     comm
 }
 
-fn buffer(comm: *mut deep_ep_comm_t, config: &deep_ep_buffer_config_t) -> Buffer {
+pub fn buffer(comm: *mut deep_ep_comm_t, config: &deep_ep_buffer_config_t) -> Buffer {
     let mut buffer = std::ptr::null_mut();
     ok(unsafe { deep_ep_buffer_create(comm, config, std::ptr::null(), &mut buffer) });
     Buffer(buffer)

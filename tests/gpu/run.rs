@@ -2,6 +2,7 @@
 
 use crate::cases::{Case, Mode};
 use crate::memory::{Arena, Array, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use deepep::capi::*;
@@ -53,12 +54,10 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let mut local_experts = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
-        let (slabs, mut slab_rows) = case.slabs(rank);
-        if case.slab_rows > 0 && case.mode == Mode::Caller {
-            slab_rows = case.slab_rows;
-        }
-        let arena = Arena::new(place);
-        Rank { case, rank, buffer, handle, arena, local_experts, slabs, slab_rows, outputs: Vec::new() }
+        let (slabs, slab_rows) = case.slabs(rank);
+        let arena = if case.classic_memory { Arena::classic(place) } else { Arena::new(place) };
+        let outputs = Vec::new();
+        Rank { case, rank, buffer, handle, arena, local_experts, slabs, slab_rows, outputs }
     }
 
     fn rounds(mut self) -> Outputs {
@@ -74,6 +73,13 @@ impl<'a> Rank<'a> {
         self.arena.wait();
         let report = report(self.buffer);
         assert_eq!(report.status, deep_ep_status_t::DEEP_EP_SUCCESS, "after the last round");
+        self.outputs.push(observe::counted(self.buffer, self.case.ranks));
+        if self.case.trace {
+            let dispatched = ["dispatch counts", "dispatch rows", "dispatch data", "dispatch receive"];
+            let combined = ["combine rows", "combine data", "combine sums"];
+            let most = dispatched.iter().chain(&combined).map(|&name| (name, 4)).collect::<Vec<_>>();
+            observe::phases(self.case, &most, self.buffer);
+        }
         ok(unsafe { deep_ep_buffer_destroy(self.buffer.0) });
         self.outputs
     }
@@ -111,12 +117,21 @@ impl<'a> Rank<'a> {
         let mut rng = Rng::new(round as u64 + 77 * self.rank as u64);
         // A cached dispatch sends other rows by the same routing.
         let x = if cached { case.rows.random(&mut rng, inputs.tokens * case.hidden) } else { inputs.x };
-        let x = self.arena.filled(&x);
-        let scales = self.arena.filled(&inputs.scales);
-        let ids = self.arena.filled(&case.id_bytes(&inputs.ids));
+        let mut late = Vec::new();
+        let mut given = |content: &[u8]| {
+            let array = self.arena.filled(content);
+            if !case.late {
+                return array;
+            }
+            let poisoned = self.arena.array(content.len());
+            late.push((poisoned.address(), array));
+            poisoned
+        };
+        let (x, scales) = (given(&x), given(&inputs.scales));
+        let ids = given(&case.id_bytes(&inputs.ids));
         let weights: Vec<u8> = inputs.weights.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let weights = self.arena.filled(&weights);
-        let on_device = self.arena.filled(&(inputs.tokens as i32).to_le_bytes());
+        let weights = given(&weights);
+        let on_device = given(&(inputs.tokens as i32).to_le_bytes());
         request.num_tokens = inputs.tokens as i64;
         // Now and then the number is read from memory.
         if round % 3 == 1 && !cached {
@@ -152,6 +167,11 @@ impl<'a> Rank<'a> {
         }
         let mut received = self.landing();
         let (handle, stream) = (self.handle, self.arena.stream());
+        if case.late {
+            self.dawdle();
+            self.arena.close_gate();
+            late.iter().for_each(|(to, from)| self.arena.copy(*to, from.address(), from.bytes()));
+        }
         unsafe {
             if case.split {
                 ok(deep_ep_handle_dispatch_send(handle, &request, stream));
@@ -160,8 +180,19 @@ impl<'a> Rank<'a> {
                 ok(deep_ep_handle_dispatch(handle, &request, &mut received.out, stream));
             }
         }
+        if case.late {
+            self.dawdle();
+            self.arena.open_gate();
+        }
         self.arena.wait();
         received
+    }
+
+    /// Up to two milliseconds, another time in every run.
+    fn dawdle(&self) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let micros = Rng::new(u64::from(now.subsec_nanos()) + 7 * self.rank as u64).below(2000);
+        std::thread::sleep(std::time::Duration::from_micros(micros as u64));
     }
 
     fn landing(&self) -> Received {
@@ -177,30 +208,31 @@ impl<'a> Rank<'a> {
         if case.mode == Mode::Caller {
             let k = if case.by_expert { 1 } else { case.topk };
             let row_bytes = case.hidden * case.rows.sent_bytes();
-            let mut take = |name, bytes| {
-                let array = self.arena.array(bytes);
-                let address = array.pointer::<std::ffi::c_void>();
+            let mut take = |name, bytes, element: usize| {
+                let skew = if case.skewed { element } else { 0 };
+                let array = self.arena.array(bytes + skew);
+                let address = (array.address() + skew) as *mut std::ffi::c_void;
                 arrays.push((name, array));
                 address
             };
-            out.x.data = take("x", rows * row_bytes);
+            out.x.data = take("x", rows * row_bytes, 0);
             out.x.rows = self.slab_rows as i64;
             if columns > 0 {
                 let slab = columns * 4 * self.slab_rows.next_multiple_of(4);
-                out.scales.data = take("scales", self.slabs * slab);
+                out.scales.data = take("scales", self.slabs * slab, 4);
             }
-            out.topk_idx = take("ids", rows * k * 4).cast();
-            out.topk_weights = take("weights", rows * k * 4).cast();
-            out.row_source = take("source", rows * 8).cast();
-            out.rank_counts = take("rank counts", case.ranks * 4).cast();
-            out.expert_counts = take("expert counts", self.local_experts * 4).cast();
-            out.true_rows = take("true rows", 16).cast();
+            out.topk_idx = take("ids", rows * k * 4, 4).cast();
+            out.topk_weights = take("weights", rows * k * 4, 12).cast();
+            out.row_source = take("source", rows * 8, 8).cast();
+            out.rank_counts = take("rank counts", case.ranks * 4, 4).cast();
+            out.expert_counts = take("expert counts", self.local_experts * 4, 4).cast();
+            out.true_rows = take("true rows", 16, 8).cast();
             match (case.by_expert, case.slotted) {
                 (true, false) => {
-                    out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8).cast()
+                    out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8, 8).cast()
                 }
                 (true, true) => {
-                    out.source_ranges = take("source ranges", self.local_experts * case.ranks * 8).cast()
+                    out.source_ranges = take("source ranges", self.local_experts * case.ranks * 8, 4).cast()
                 }
                 _ => {}
             }

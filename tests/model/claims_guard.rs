@@ -265,7 +265,7 @@ fn pulled_windows() {
     let late = accepted(AUTO, 0, &[2], &any3, &once).map(at_entry);
     harmed("D7", "frozen windows, guarded at the entry of the operation", (8, Kind::Fill, 2), nets(late));
     let all = || accepted(AUTO, 0, &[2, 3, 4], &any3, &once);
-    safe("D8", "frozen windows, guarded where the caller takes them", nets(all()));
+    safe("D8", "frozen windows, guarded where the caller takes them (graphs)", nets(all()));
     each_harmed("D8", "the same, any one barrier left out", nets(weakened(all())));
 }
 

@@ -201,6 +201,8 @@ impl<'a> Decider<'a> {
             (self.pools[pool].ends(w), self.epochs.newest_received(), self.epochs.next());
         let pushed_before = self.last[pool][w].is_some_and(|y| self.ops[y].how != How::Pull);
         let rule = |mode, ends, newest, next| match how {
+            // In eager calls the host compares these numbers; once there are graphs a kernel does, in the order of the
+            // stream, so that `newest` is what has been received and not what was enqueued.
             // Only the owner's own reads are in the way of the owner.
             How::Pull if pushed_before && ends != Ends::Open => Guard::Nothing,
             How::Pull => guard_at_take(mode, ends, newest, next),

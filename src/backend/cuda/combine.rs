@@ -20,6 +20,10 @@ pub struct CombineInput<'a> {
     pub slab_rows: u64,
     /// They were written to the window itself.
     pub in_window: bool,
+    /// The device has given the window, or its area, to the handle.
+    pub claimed: bool,
+    /// The window's guard was at combine_input, on every rank, wherever the rows of this one come from.
+    pub guarded: bool,
 }
 
 /// Where its sums go.
@@ -93,7 +97,7 @@ impl Cuda {
         let slice_shift = combine_slice_shift(config.max_tokens);
         CombineParams {
             comm: self.comm_params(call.fingerprint),
-            record: handle.at(arrays.record),
+            record: handle.record(),
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
             positions: handle.at(arrays.positions),
@@ -102,14 +106,19 @@ impl Cuda {
             recv_weights: handle.at(arrays.recv_weights),
             counts: handle.at(arrays.counts),
             expert_home: self.own(layout.expert_home),
+            expert_order: self.own(layout.expert_order),
+            rank_first: self.own(layout.rank_first),
             rows: base + window.rows,
             row_stride: call.shape.row_bytes,
             side_carried: base + window.carried,
             progress: layout.combine_progress,
+            limits: layout.combine_limits(call.window, config.num_ranks),
             max_recv_rows: config.max_recv_rows,
             max_expert_rows: config.max_expert_rows,
             num_topk: config.topk as u32,
             num_experts: config.experts.count() as u32,
+            local_experts: config.experts.of_rank(self.me).len() as u32,
+            alignment: config.alignment as u32,
             row_bytes: call.shape.row_bytes as u32,
             dtype: call.shape.dtype as u32,
             window: call.window as u32,
@@ -153,6 +162,12 @@ fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool,
     let copies = if by_expert { exact } else { !input.in_window || request.row_weights != 0 };
     if copies {
         params.flags |= COPY_OUT;
+    }
+    if input.claimed {
+        params.flags |= CLAIMED;
+    }
+    if input.guarded {
+        params.flags |= GUARDED;
     }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;

@@ -4,12 +4,11 @@ use super::handle::HandleMemory;
 use super::memory::Cuda;
 use super::params::*;
 use crate::driver::{Launch, StreamPointer};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{dispatch_slice_shift, DispatchShared, Tuning};
+use crate::plan::device::{count_regions, dispatch_slice_shift, link_may_overflow, DispatchShared, Tuning};
 use crate::plan::dtype::IdType;
 use crate::plan::request::{Arrangement, DispatchPlan, DispatchShape, DispatchTarget};
-use crate::plan::windows::count_regions;
 
 /// Where the rows and all else of a dispatch go: every address is set.
 pub struct DispatchOutput<'a> {
@@ -17,6 +16,8 @@ pub struct DispatchOutput<'a> {
     pub arrangement: &'a Arrangement,
     /// The window's rows are read in place after the receive.
     pub keep_open: bool,
+    /// The local area that takes rows in place.
+    pub area: Option<usize>,
 }
 
 /// A dispatch, or half of one.
@@ -38,33 +39,6 @@ impl Cuda {
         }
         self.tuning(&plan.shape)?;
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks)?;
-        Ok(())
-    }
-
-    /// Refuses outputs that these kernels cannot fill.
-    pub fn check_outputs(&self, target: &DispatchTarget, arrangement: &Arrangement) -> Result<()> {
-        let (name, rows) = match self.config.layout {
-            Layout::PackedByRank => ("max_recv_rows", self.config.max_recv_rows),
-            Layout::PackedByExpert => ("max_expert_rows", self.config.max_expert_rows),
-            Layout::SlottedByRank | Layout::SlottedByExpert => ("", 0), // slabs may be of any size
-        };
-        if arrangement.capacity < rows {
-            return Err(Error::unsupported(format_args!(
-                "out.x.rows is {}, below {name} = {rows}: the CUDA backend does not lower the capacity of a call",
-                arrangement.capacity
-            )));
-        }
-        for (name, address) in [
-            ("out.topk_idx", target.ids),
-            ("out.topk_weights", target.weights),
-            ("out.row_source", target.source),
-        ] {
-            if address % 16 != 0 {
-                return Err(Error::invalid_argument(format_args!(
-                    "{name} is {address:#x}, which is not a multiple of 16 (CUDA)"
-                )));
-            }
-        }
         Ok(())
     }
 
@@ -113,7 +87,7 @@ impl Cuda {
         let slice_shift = dispatch_slice_shift(config.max_tokens);
         DispatchParams {
             comm: self.comm_params(call.fingerprint),
-            record: handle.at(arrays.record),
+            record: handle.record(),
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
             positions: handle.at(arrays.positions),
@@ -128,7 +102,7 @@ impl Cuda {
             totals: self.own(layout.totals),
             count_regions: layout.counts,
             count_region_bytes: layout.count_region_bytes,
-            count_region_mask: count_regions(config.depth()) as u32 - 1,
+            count_region_mask: count_regions(config) as u32 - 1,
             progress: layout.dispatch_progress,
             rows: base + window.rows,
             row_stride: call.shape.row_bytes,
@@ -147,6 +121,7 @@ impl Cuda {
             alignment: config.alignment as u32,
             row_bytes: call.shape.row_bytes as u32,
             scale_bytes: call.shape.scale_bytes as u32,
+            wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             hidden: call.shape.hidden as u32,
             x_dtype: call.shape.cast_from.unwrap_or(call.shape.dtype) as u32,
             wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
@@ -158,6 +133,7 @@ impl Cuda {
             slice_shift,
             slices: config.max_tokens.div_ceil(1 << slice_shift) as u32,
             window: call.window as u32,
+            flags: if link_may_overflow(config) { LINK_MAY_OVERFLOW } else { 0 },
             ..DispatchParams::default()
         }
     }
@@ -178,6 +154,7 @@ impl Cuda {
         params.out_true_rows = o.true_rows as u64;
         params.out_rows = to.capacity;
         params.host_counts = handle.counts_address();
+        params.area = output.area.map_or(0, |area| area as u32 + 1);
         let has_scales = params.scale_bytes != 0;
         if !self.config.layout.by_expert() && (!to.x_in_place || has_scales && !to.scales_in_place) {
             params.flags |= COPY_OUT;

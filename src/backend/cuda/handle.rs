@@ -39,6 +39,11 @@ impl HandleMemory {
         self.memory.address() + offset
     }
 
+    /// Where kernels keep what they know of the handle.
+    pub fn record(&self) -> u64 {
+        self.at(self.arrays.record)
+    }
+
     pub(super) fn counts_address(&self) -> u64 {
         self.counts.address()
     }
@@ -48,14 +53,19 @@ impl HandleMemory {
         self.at(self.arrays.out_ids) as usize..self.at(self.arrays.bytes) as usize
     }
 
+    /// Whether the newest dispatch runs when a graph does.
+    pub fn is_replayed(&self) -> bool {
+        self.awaited & CAPTURED != 0
+    }
+
     /// Packed layouts: what the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's,
     /// and a count for each local expert. After a captured one, what the newest run of any left.
     pub fn counts(&self, by_expert: bool, local_experts: usize) -> Option<(i64, Vec<i32>)> {
         let words = self.counts.words();
         let told = words[0].load(Ordering::Acquire);
-        let known = match self.awaited & CAPTURED {
-            0 => told & !CAPTURED == self.awaited,
-            _ => told & CAPTURED != 0,
+        let known = match self.is_replayed() {
+            false => told & !CAPTURED == self.awaited,
+            true => told & CAPTURED != 0,
         };
         if self.awaited == 0 || !known {
             return None;

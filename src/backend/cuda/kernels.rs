@@ -24,9 +24,10 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 71] = [
+const NAMES: [&str; 72] = [
     "deepep_barrier",
     "deepep_claim",
+    "deepep_clock",
     "deepep_release",
     "deepep_dispatch_by_rank",
     "deepep_dispatch_by_rank_send",

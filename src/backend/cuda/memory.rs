@@ -4,16 +4,18 @@ use super::comm::Site;
 use super::handle::HandleMemory;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
-use crate::driver::{capture_of, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
-use crate::error::Result;
+use super::trace::Trace;
+use crate::driver::{capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
+use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
-use crate::plan::device::{self, HandleArrays, Region};
+use crate::plan::device::{self, HandleArrays, Region, Tuning};
 use crate::plan::layout::Areas;
 use crate::plan::report::Report;
 use crate::plan::request::Address;
 use crate::plan::words::{fingerprint, turns, Operation};
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,11 +27,16 @@ pub struct Cuda {
     pub(super) config: Arc<Config>,
     pub(super) site: Arc<Site>,
     pub(super) layout: Region,
-    /// Every rank's symmetric memory, as it is mapped here.
-    regions: Vec<Arc<Memory>>,
+    /// Every rank's symmetric memory, as it is mapped here; none of ranks that were given up.
+    regions: Vec<Option<Arc<Memory>>>,
+    /// Where this rank's begins.
+    base: u64,
+    /// What this rank had before resets. Graphs may still name it.
+    retired: Vec<Arc<Memory>>,
     pub(super) areas: Areas,
-    local: Option<Memory>,
-    reports: Pinned,
+    local: Option<Arc<Memory>>,
+    pub(super) reports: Pinned,
+    pub(super) trace: Option<Arc<Trace>>,
     /// For copies beside whatever runs.
     copies: Mutex<Stream>,
     comm: CommParams,
@@ -38,9 +45,17 @@ pub struct Cuda {
     capture: AtomicU64,
     /// Whether any call was captured.
     is_replayed: AtomicBool,
-    soft_taken: Mutex<u64>,
+    pub(super) soft_taken: Mutex<u64>,
     /// Behind the newest kernel of each stream.
     marks: Mutex<BTreeMap<StreamPointer, Mark>>,
+}
+
+/// What a rank keeps when its regions change.
+struct Lasting {
+    local: Option<Arc<Memory>>,
+    trace: Option<Arc<Trace>>,
+    retired: Vec<Arc<Memory>>,
+    launches: u64,
 }
 
 /// Bytes of one rank's symmetric memory.
@@ -50,6 +65,7 @@ pub fn region_bytes(site: &Site, config: &Config) -> Result<u64> {
 
 fn region(site: &Site, config: &Config) -> Result<Region> {
     device::check(config)?;
+    Tuning::blocks(config, 0, site.blocks)?;
     Region::of(config, site.place.device.sms.into(), STATE_BYTES)
 }
 
@@ -59,7 +75,8 @@ pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
     let round = |bytes: u64| bytes.next_multiple_of(site.place.granularity);
     let [dispatch, combine] = region.window_bytes();
     let (areas, handle) = (Areas::of(config, rank)?.bytes, HandleArrays::of(config, rank, RECORD_BYTES)?);
-    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), REPORT_BYTES.max(4096)])
+    let pinned = pinned_bytes(REPORT_BYTES) + if config.trace { Trace::bytes() } else { 0 };
+    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), pinned])
 }
 
 impl Cuda {
@@ -77,43 +94,89 @@ impl Cuda {
         Ok(memory)
     }
 
-    pub fn new(me: usize, config: Arc<Config>, site: Arc<Site>, regions: Vec<Arc<Memory>>) -> Result<Cuda> {
-        let layout = region(&site, &config)?;
-        let device = site.place.device.clone();
-        let areas = Areas::of(&config, me)?;
-        let local = match areas.bytes {
+    pub fn new(
+        me: usize,
+        config: Arc<Config>,
+        site: Arc<Site>,
+        regions: Vec<Option<Arc<Memory>>>,
+    ) -> Result<Cuda> {
+        let device = &site.place.device;
+        let local = match Areas::of(&config, me)?.bytes {
             0 => None,
             bytes => {
                 let bytes = bytes.next_multiple_of(site.place.granularity);
-                Some(Memory::allocate(&device, bytes, &[&device])?)
+                Some(Arc::new(Memory::allocate(device, bytes, &[device])?))
             }
         };
+        let trace = if config.trace { Some(Arc::new(Trace::new(device)?)) } else { None };
+        Cuda::build(me, config, site, regions, Lasting { local, trace, retired: Vec::new(), launches: 1 })
+    }
+
+    /// The same rank's part with other regions. Nothing of the old part runs any more; should a graph of it be replayed, it
+    /// finds the old state poisoned.
+    pub fn with_regions(&self, regions: Vec<Option<Arc<Memory>>>) -> Result<Cuda> {
+        let poisoned = self.layout.state + offset_of!(BufferWords, poisoned) as u64;
+        // SAFETY: a word of the buffer's state.
+        unsafe { self.write(self.own(poisoned), &(Status::DEEP_EP_INVALID_STATE as u64).to_le_bytes())? };
+        let mut retired = self.retired.clone();
+        retired.extend(self.regions[self.me].clone());
+        let lasting = Lasting {
+            local: self.local.clone(),
+            trace: self.trace.clone(),
+            retired,
+            launches: self.launches.load(Ordering::Relaxed),
+        };
+        let next = Cuda::build(self.me, self.config.clone(), self.site.clone(), regions, lasting)?;
+        // SAFETY: the layout has room for them.
+        unsafe { next.write(next.own(next.layout.counters), &self.counter_bytes()?)? };
+        next.is_replayed.store(self.is_replayed.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(next)
+    }
+
+    fn build(
+        me: usize,
+        config: Arc<Config>,
+        site: Arc<Site>,
+        regions: Vec<Option<Arc<Memory>>>,
+        lasting: Lasting,
+    ) -> Result<Cuda> {
+        let layout = region(&site, &config)?;
+        let device = site.place.device.clone();
         let reports = Pinned::new(&device, REPORT_BYTES)?;
-        let copies = Mutex::new(Stream::new(&device)?);
-        let comm = common(me, &config, &site, &layout, &regions, &reports);
+        let bases = bases(&regions, me)?;
+        let comm = CommParams {
+            trace: lasting.trace.as_ref().map_or(0, |trace| trace.address()),
+            ..common(me, &config, &site, &layout, &bases, &reports)
+        };
         let cuda = Cuda {
             me,
-            config,
             site,
             layout,
             regions,
-            areas,
-            local,
+            base: bases[me],
+            retired: lasting.retired,
+            areas: Areas::of(&config, me)?,
+            config,
+            local: lasting.local,
             reports,
-            copies,
+            trace: lasting.trace,
+            copies: Mutex::new(Stream::new(&device)?),
             comm,
-            launches: AtomicU64::new(1),
+            launches: AtomicU64::new(lasting.launches),
             capture: AtomicU64::new(0),
             is_replayed: AtomicBool::new(false),
             soft_taken: Mutex::new(0),
             marks: Mutex::default(),
         };
-        cuda.write_tables()?;
+        cuda.write_tables(&bases)?;
         cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
+        if let Some(trace) = &cuda.trace {
+            cuda.read_clock(&trace.clock);
+        }
         Ok(cuda)
     }
 
-    fn write_tables(&self) -> Result<()> {
+    fn write_tables(&self, bases: &[u64]) -> Result<()> {
         let experts = &self.config.experts;
         let home = |expert: usize| {
             let home = experts.home(expert);
@@ -127,7 +190,6 @@ impl Cuda {
         for rank in ranks {
             first.push(first[rank] + experts.of_rank(rank).len() as u32);
         }
-        let bases: Vec<u64> = self.regions.iter().map(|region| region.address()).collect();
         let bytes = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
         for (offset, content) in [
             (self.layout.expert_home, bytes(&homes)),
@@ -152,10 +214,10 @@ impl Cuda {
 
     /// The address of an offset in this rank's symmetric memory.
     pub(super) fn own(&self, offset: u64) -> u64 {
-        self.regions[self.me].address() + offset
+        self.base + offset
     }
 
-    fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
+    pub(super) fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
         self.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -168,7 +230,7 @@ impl Cuda {
 
     /// # Safety
     /// `to` is device memory with room for the bytes.
-    unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: as the caller promises.
         unsafe { self.copies().write(to, bytes) }
     }
@@ -194,7 +256,8 @@ impl Cuda {
             let start = memory.address() as usize;
             start..start + memory.bytes() as usize
         };
-        [range(&self.regions[self.me]), self.local.as_ref().map_or(0..0, range)]
+        let own = self.regions[self.me].as_deref();
+        [own.map_or(0..0, range), self.local.as_deref().map_or(0..0, range)]
     }
 
     /// Rows and scales of a dispatch in place: in the window by rank, in a local area by expert.
@@ -282,7 +345,7 @@ impl Cuda {
         const LAST_STEPS: Duration = Duration::from_millis(2);
         let mut backoff = Backoff::new(deadline_after(LONGEST));
         loop {
-            let poisoned = self.state_word(std::mem::offset_of!(BufferWords, poisoned) as u64)?;
+            let poisoned = self.state_word(offset_of!(BufferWords, poisoned) as u64)?;
             if self.state_word(OWNER_BYTES)? == 0 {
                 return Ok(());
             }
@@ -293,35 +356,42 @@ impl Cuda {
         }
     }
 
-    fn state_word(&self, offset: u64) -> Result<u64> {
+    pub(super) fn state_word(&self, offset: u64) -> Result<u64> {
         let mut bytes = [0; 8];
         // SAFETY: a word of the buffer's state.
         unsafe { self.copies().read(&mut bytes, self.own(self.layout.state + offset))? };
         Ok(u64::from_le_bytes(bytes))
     }
 
-    pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
-        let params = BarrierParams { comm: self.comm_params(fingerprint(Operation::Barrier, &[])) };
+    /// `counted`: it is one of the caller's, for the statistics.
+    pub fn barrier(&self, counted: bool, stream: StreamPointer) -> Result<()> {
+        let comm = self.comm_params(fingerprint(Operation::Barrier, &[]));
+        let params = BarrierParams { comm, counted: counted.into() };
         // SAFETY: the buffer's memory outlives what it enqueues.
         unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
     }
 
     /// The reads of a handle's rows end here, in stream order. `abandon`: what it has sent will not be received.
     pub fn release(&self, handle: &HandleMemory, abandon: bool, stream: StreamPointer) -> Result<()> {
-        let params = ReleaseParams {
-            comm: self.comm_params(0),
-            record: handle.at(handle.arrays.record),
-            abandon: abandon.into(),
-        };
+        let params =
+            ReleaseParams { comm: self.comm_params(0), record: handle.record(), abandon: abandon.into() };
         // SAFETY: as above.
         unsafe { self.launch("deepep_release", self.small_launch(stream), &params) }
     }
 
-    /// Before the owner writes to a combine window from which peers pull.
-    pub fn claim(&self, window: usize, stream: StreamPointer) -> Result<()> {
+    /// Gives a combine window to a handle. `pulled`: peers may still read it.
+    pub fn claim(
+        &self,
+        handle: &HandleMemory,
+        window: usize,
+        pulled: bool,
+        stream: StreamPointer,
+    ) -> Result<()> {
         let params = ClaimParams {
             comm: self.comm_params(fingerprint(Operation::Barrier, &[])),
+            record: handle.record(),
             window: window as u32,
+            pulled: pulled.into(),
         };
         // SAFETY: as above.
         unsafe { self.launch("deepep_claim", self.small_launch(stream), &params) }
@@ -346,7 +416,7 @@ impl Cuda {
             return Ok(None);
         }
         *taken = number;
-        let at = self.own(self.layout.control) + std::mem::offset_of!(BufferControl, soft_cleared) as u64;
+        let at = self.own(self.layout.control) + offset_of!(BufferControl, soft_cleared) as u64;
         // SAFETY: a word of the control block.
         unsafe { self.write(at, &number.to_le_bytes())? };
         Ok(report)
@@ -360,18 +430,26 @@ impl Drop for Cuda {
     }
 }
 
+/// Where each rank's region begins here. Nobody looks for that of a rank that was given up; if anyone did, it would not
+/// leave this rank's own.
+fn bases(regions: &[Option<Arc<Memory>>], me: usize) -> Result<Vec<u64>> {
+    let own = regions.get(me).and_then(Option::as_deref).map(Memory::address);
+    let own = own.ok_or_else(|| Error::new(Status::DEEP_EP_INTERNAL, "this rank has no region"))?;
+    Ok(regions.iter().map(|region| region.as_deref().map_or(own, Memory::address)).collect())
+}
+
 fn common(
     me: usize,
     config: &Config,
     site: &Site,
     layout: &Region,
-    regions: &[Arc<Memory>],
+    bases: &[u64],
     reports: &Pinned,
 ) -> CommParams {
-    let own = regions[me].address();
+    let own = bases[me];
     let mut near_bases = [0; NEAR_BASES];
-    for (base, region) in near_bases.iter_mut().zip(regions) {
-        *base = region.address();
+    for (near, &base) in near_bases.iter_mut().zip(bases) {
+        *near = base;
     }
     CommParams {
         state: own + layout.state,
@@ -386,6 +464,7 @@ fn common(
         verdicts: layout.verdicts,
         verdict_masks: layout.verdict_masks,
         arrivals: layout.arrivals,
+        counters: own + layout.counters,
         rank: me as u32,
         ranks: config.num_ranks as u32,
         turns: turns(config.depth()) as u32,

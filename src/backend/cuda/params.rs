@@ -48,12 +48,17 @@ numbers_of_kernels! {
     COMBINE_WINDOW: u32 = 1;
     CACHED: u32 = 1;
     COPY_OUT: u32 = 2;
-    COPY_SCALES: u32 = 128;
+    COPY_SCALES: u32 = 1024;
     OWN_ROWS: u32 = 256;
     KEEP_OPEN: u32 = 4;
+    CLAIMED: u32 = 8;
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
+    LINK_MAY_OVERFLOW: u32 = 128;
+    GUARDED: u32 = 512;
+    STAMPS: usize = 5;
+    TRACE_EVENTS: usize = 1 << 16;
 }
 
 /// Bytes of the buffer's state in device memory, which only kernels read.
@@ -61,7 +66,7 @@ pub const STATE_BYTES: u64 = 512;
 /// Where in it the number of the running launch lies.
 pub const OWNER_BYTES: u64 = 384;
 /// Bytes of what a dispatch leaves for its receive and its combine.
-pub const RECORD_BYTES: u64 = 128;
+pub const RECORD_BYTES: u64 = size_of::<HandleRecord>() as u64;
 
 shared_with_kernels! {
     struct CommParams {
@@ -77,6 +82,8 @@ shared_with_kernels! {
         verdicts: u64,
         verdict_masks: u64,
         arrivals: u64,
+        counters: u64,
+        trace: u64,
         launch: u64,
         rank: u32,
         ranks: u32,
@@ -145,6 +152,7 @@ shared_with_kernels! {
         alignment: u32,
         row_bytes: u32,
         scale_bytes: u32,
+        wire_bytes: u32,
         hidden: u32,
         id_bytes: u32,
         x_dtype: u32,
@@ -158,6 +166,7 @@ shared_with_kernels! {
         slices: u32,
         count_region_mask: u32,
         window: u32,
+        area: u32,
         flags: u32,
     }
 
@@ -172,6 +181,8 @@ shared_with_kernels! {
         recv_weights: u64,
         counts: u64,
         expert_home: u64,
+        expert_order: u64,
+        rank_first: u64,
         x: u64,
         x_stride: u64,
         row_weights: u64,
@@ -181,6 +192,7 @@ shared_with_kernels! {
         row_stride: u64,
         side_carried: u64,
         progress: u64,
+        limits: u64,
         out: u64,
         out_stride: u64,
         bias: [u64; 2],
@@ -189,6 +201,8 @@ shared_with_kernels! {
         max_expert_rows: u64,
         num_topk: u32,
         num_experts: u32,
+        local_experts: u32,
+        alignment: u32,
         row_bytes: u32,
         dtype: u32,
         window: u32,
@@ -255,6 +269,8 @@ shared_with_kernels! {
         wire_scale_type: u32,
         chunk_words: u32,
         row_warps: u32,
+        area: u32,
+        wire_bytes: u32,
         window: u32,
         flags: u32,
     }
@@ -295,6 +311,7 @@ shared_with_kernels! {
 
     struct BarrierParams {
         comm: CommParams,
+        counted: u32,
     }
 
     struct ReleaseParams {
@@ -305,7 +322,50 @@ shared_with_kernels! {
 
     struct ClaimParams {
         comm: CommParams,
+        record: u64,
         window: u32,
+        pulled: u32,
+    }
+
+    struct Counters {
+        epoch: u64,
+        dispatches: u64,
+        combines: u64,
+        barriers: u64,
+        entry_barriers: u64,
+        wait_last: u64,
+        wait_total: u64,
+        events: u64,
+        stamps: [u64; STAMPS],
+    }
+
+    struct PeerCounters {
+        rows_sent: u64,
+        rows_received: u64,
+        bytes_sent: u64,
+        bytes_received: u64,
+        wait_last: u64,
+        wait_total: u64,
+    }
+
+    struct TraceEvent {
+        begin: u64,
+        end: u64,
+        what: u64,
+        number: u64,
+    }
+
+    struct ClockWords {
+        asked: u64,
+        time: u64,
+        answered: u64,
+    }
+
+    struct ClockParams {
+        words: u64,
+        first: u64,
+        questions: u64,
+        limit_ns: u64,
     }
 
     /// What the kernels keep of epochs and windows.
@@ -318,6 +378,32 @@ shared_with_kernels! {
         poisoned: u64,
         ends: [[u64; MAX_WINDOWS]; WINDOW_KINDS],
         acks: [[u64; MAX_WINDOWS]; WINDOW_KINDS],
+        areas: u64,
+        claimed: u64,
+    }
+
+    /// What the kernels keep of a handle's operations.
+    struct HandleRecord {
+        dispatch_epoch: u64,
+        dispatch_turn: u64,
+        dispatch_refused: u64,
+        combine_epoch: u64,
+        combine_turn: u64,
+        combine_refused: u64,
+        num_tokens: u64,
+        rows: u64,
+        expert_rows: u64,
+        link_rows: u64,
+        capacity: u64,
+        sent_rows: u64,
+        sent_expert_rows: u64,
+        told: u64,
+        open: u64,
+        dispatching: u64,
+        combining: u64,
+        area: u64,
+        claim: u64,
+        reserved: [u64; 5],
     }
 
     struct BufferControl {
@@ -361,7 +447,6 @@ mod tests {
         text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
         text +=
             &format!("static_assert(__builtin_offsetof(BufferState, owner) == {OWNER_BYTES}, \"owner\");\n");
-        text += &format!("static_assert(sizeof(HandleRecord) == {RECORD_BYTES}, \"HandleRecord\");\n");
         for (name, size, fields) in layouts() {
             text += &format!("\nstatic_assert(sizeof({name}) == {size}, \"{name}\");\n");
             for (field, offset) in fields {

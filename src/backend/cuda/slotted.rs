@@ -99,6 +99,7 @@ impl Cuda {
             wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
             chunk_words: tuning.chunk_words,
             row_warps: tuning.row_warps,
+            wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             window: call.window as u32,
             ..SlottedDispatchParams::default()
         }
@@ -121,6 +122,7 @@ impl Cuda {
         params.out_true_rows = o.true_rows as u64;
         params.out_source_ranges = o.source_ranges as u64;
         params.out_rows = to.capacity;
+        params.area = output.area.map_or(0, |area| area as u32 + 1);
         if !self.config.layout.by_expert() {
             if !to.x_in_place {
                 params.flags |= COPY_OUT;

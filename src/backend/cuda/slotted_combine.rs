@@ -101,6 +101,9 @@ fn fill_input(params: &mut SlottedCombineParams, input: &CombineInput, exact: bo
     params.slab_rows = input.slab_rows;
     params.row_weights = request.row_weights as u64;
     params.carried = request.carried_weights as u64;
+    if input.claimed {
+        params.flags |= CLAIMED;
+    }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;
     }

@@ -1,7 +1,7 @@
 //! The memory of one handle: the routing it sent, the routing it received, and the small outputs of a dispatch.
 
 use crate::plan::config::{Config, Layout};
-use crate::plan::layout::expert_rows_of;
+use crate::plan::layout::{expert_rows_of, slabs};
 use crate::plan::request::Address;
 use std::ops::Range;
 
@@ -27,11 +27,44 @@ pub struct Routing {
     pub out_ids: Vec<i32>,
     pub out_weights: Vec<f32>,
     pub out_source: Vec<i64>,
+    pub written: Written,
     pub rank_counts: Vec<i32>,
     pub expert_counts: Vec<i32>,
     pub expert_offsets: Vec<i64>,
     pub true_rows: Vec<i64>,
     pub source_ranges: Vec<i32>,
+}
+
+/// How far the last receive wrote the outputs by expert that lie here: what is behind is blank already.
+pub struct Written {
+    /// Rows that its slabs had room for; `None` when it did not write all three, or nobody has yet.
+    capacity: Option<usize>,
+    /// [slabs] rows from the front of each.
+    rows: Vec<usize>,
+}
+
+impl Written {
+    fn new(slabs: usize) -> Written {
+        Written { capacity: None, rows: vec![0; slabs] }
+    }
+
+    /// Rows at the front of a slab that are not known to be blank.
+    pub fn rows(&self, slab: usize, capacity: usize) -> usize {
+        if self.capacity == Some(capacity) {
+            self.rows[slab]
+        } else {
+            capacity
+        }
+    }
+
+    pub fn note(&mut self, capacity: usize, rows: impl Iterator<Item = usize>) {
+        self.capacity = Some(capacity);
+        self.rows.iter_mut().zip(rows).for_each(|(old, new)| *old = new);
+    }
+
+    pub fn forget(&mut self) {
+        self.capacity = None;
+    }
 }
 
 /// How many elements each array has; the arrays and the size function are made from the same numbers.
@@ -44,6 +77,7 @@ struct Lengths {
     expert_rows: usize,
     ranks: usize,
     local: usize,
+    slabs: usize,
     ranges: usize,
 }
 
@@ -65,6 +99,7 @@ impl Lengths {
             expert_rows: rows * k * by_expert,
             ranks: config.num_ranks,
             local,
+            slabs: slabs(config, rank).0 as usize * by_expert,
             ranges: local * config.num_ranks * 2 * by_expert,
         }
     }
@@ -86,6 +121,7 @@ impl Routing {
             out_ids: vec![0; n.out_k],
             out_weights: vec![0.0; n.out_k],
             out_source: vec![0; n.out],
+            written: Written::new(n.slabs),
             rank_counts: vec![0; n.ranks],
             expert_counts: vec![0; n.local],
             expert_offsets: vec![0; n.local + 1],
@@ -99,7 +135,7 @@ impl Routing {
         let n = Lengths::of(config, rank);
         let fours =
             4 * n.tokens_k + 2 * n.rows_k + n.expert_rows + 2 * n.ranks + 2 * n.out_k + n.local + n.ranges;
-        let eights = n.rows + n.out + n.local + 1 + 2;
+        let eights = n.rows + n.out + n.slabs + n.local + 1 + 2;
         4 * fours as u64 + 8 * eights as u64 + size_of::<Routing>() as u64
     }
 
@@ -139,6 +175,17 @@ mod tests {
     use crate::plan::config::RawConfig;
 
     #[test]
+    fn what_is_not_known_to_be_blank_is_the_whole_slab() {
+        let mut written = Written::new(2);
+        assert_eq!([written.rows(0, 8), written.rows(1, 8)], [8, 8]);
+        written.note(8, [3, 0].into_iter());
+        assert_eq!([written.rows(0, 8), written.rows(1, 8)], [3, 0]);
+        assert_eq!(written.rows(1, 4), 4, "slabs of another size lie elsewhere");
+        written.forget();
+        assert_eq!(written.rows(1, 8), 8);
+    }
+
+    #[test]
     fn the_size_is_what_is_allocated() {
         for layout in 0..4 {
             let raw = RawConfig {
@@ -161,7 +208,8 @@ mod tests {
                     );
                 let eights =
                     [&r.recv_source, &r.out_source, &r.expert_offsets, &r.true_rows].map(Vec::capacity);
-                let total = fours.sum::<usize>() * 4 + eights.iter().sum::<usize>() * 8;
+                let eights = eights.iter().sum::<usize>() + r.written.rows.capacity();
+                let total = fours.sum::<usize>() * 4 + eights * 8;
                 assert_eq!(Routing::bytes(&config, rank), (total + size_of::<Routing>()) as u64);
                 let ranges = r.own_ranges().into_iter().filter(|range| !range.is_empty()).count();
                 assert_eq!(Routing::num_ranges(&config, rank), ranges);

@@ -1,10 +1,10 @@
 //! Offsets in a rank's symmetric memory and in a handle's memory.
 
 use super::tuning::{combine_slice_shift, dispatch_slice_shift};
+use super::{count_regions, link_may_overflow};
 use crate::error::Result;
 use crate::plan::config::Config;
 use crate::plan::layout::{expert_rows_of, Pieces};
-use crate::plan::windows::count_regions;
 use crate::plan::words::{turns, PHASES};
 
 /// A signal word or a verdict to a line.
@@ -56,6 +56,7 @@ pub struct Region {
     pub count_region_bytes: u64,
     pub dispatch_progress: u64,
     pub combine_progress: u64,
+    combine_limits: u64,
     dispatch: u64,
     combine: u64,
     pub dispatch_window: DispatchWindow,
@@ -70,6 +71,7 @@ pub struct Region {
     pub rank_first: u64,
     pub block_counts: u64,
     pub totals: u64,
+    pub counters: u64,
     pub bytes: u64,
 }
 
@@ -91,10 +93,11 @@ impl Region {
             verdicts: take(ranks, WORD_BYTES),
             verdict_masks: take(ranks * ranks.div_ceil(64), 8),
             arrivals: take(ranks * (1 - packed), WORD_BYTES),
-            counts: take(count_regions(config.depth()) as u64 * packed, count_region_bytes),
+            counts: take(count_regions(config) as u64 * packed, count_region_bytes),
             count_region_bytes,
             dispatch_progress: take(ranks * (slices + 1) * packed, 8),
             combine_progress: take(ranks * combine_slices * packed, 8),
+            combine_limits: take(config.combine_windows as u64 * ranks * packed, 8),
             dispatch: take(config.dispatch_windows as u64, dispatch_window.bytes),
             combine: take(config.combine_windows as u64, combine_window.bytes),
             dispatch_window,
@@ -107,8 +110,9 @@ impl Region {
             expert_home: take(experts, 4),
             expert_order: take(experts, 4),
             rank_first: take(ranks + 1, 4),
-            block_counts: take(blocks * packed, columns * 4),
+            block_counts: take(blocks * packed * if link_may_overflow(config) { 2 } else { 1 }, columns * 4),
             totals: take(columns * packed, 4),
+            counters: take(counter_words(config), 8),
             bytes: 0,
         };
         Ok(Region { bytes: pieces.total()?, ..region })
@@ -122,10 +126,23 @@ impl Region {
         self.combine + window as u64 * self.combine_window.bytes
     }
 
+    /// A number of each rank for a combine window.
+    pub const fn combine_limits(&self, window: usize, num_ranks: usize) -> u64 {
+        self.combine_limits + (window * num_ranks * 8) as u64
+    }
+
     /// Bytes of all dispatch windows and of all combine windows.
     pub const fn window_bytes(&self) -> [u64; 2] {
         [self.combine - self.dispatch, self.windows_end - self.combine]
     }
+}
+
+/// Words of the statistics: totals, a part for each rank, rows of each local expert.
+const COUNTERS: u64 = 13;
+const PEER_COUNTERS: u64 = 6;
+
+fn counter_words(config: &Config) -> u64 {
+    COUNTERS + PEER_COUNTERS * config.num_ranks as u64 + config.experts.most_local() as u64
 }
 
 fn dispatch_window(config: &Config) -> Result<DispatchWindow> {

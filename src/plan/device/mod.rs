@@ -11,6 +11,7 @@ pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{combine_slice_shift, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS};
 
 use super::config::{Config, Layout};
+use super::windows;
 use crate::error::{Error, Result};
 
 /// Windows of one kind that the kernels can keep book of.
@@ -24,9 +25,6 @@ pub fn check(config: &Config) -> Result<()> {
             "DEEP_EP_BUFFER_REFUSE_BAD_IDS on the CUDA backend: the host does not see device memory".into(),
         );
     }
-    if config.trace {
-        return refuse("DEEP_EP_BUFFER_TRACE on the CUDA backend".into());
-    }
     for (name, count) in
         [("dispatch_windows", config.dispatch_windows), ("combine_windows", config.combine_windows)]
     {
@@ -34,13 +32,19 @@ pub fn check(config: &Config) -> Result<()> {
             return refuse(format!("{name} is {count}; the CUDA backend has at most {MAX_WINDOWS}"));
         }
     }
-    let all = config.num_ranks as u64 * config.max_tokens;
-    if config.layout == Layout::PackedByExpert && config.max_recv_rows < all {
-        return refuse(format!(
-            "max_recv_rows is {} with layout PACKED_BY_EXPERT on the CUDA backend, which needs room for num_ranks * \
-             max_tokens = {all} rows; set 0",
-            config.max_recv_rows
-        ));
-    }
     Ok(())
+}
+
+/// Whether more rows may be sent to a rank than its window takes, in the layout where that moves other rows too.
+pub fn link_may_overflow(config: &Config) -> bool {
+    config.layout == Layout::PackedByExpert
+        && config.max_recv_rows < config.num_ranks as u64 * config.max_tokens
+}
+
+/// Regions for counts: an operation may exchange them twice, and reads the first while the second comes in.
+pub fn count_regions(config: &Config) -> usize {
+    match link_may_overflow(config) {
+        true => 2,
+        false => windows::count_regions(config.depth()),
+    }
 }

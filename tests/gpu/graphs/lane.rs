@@ -1,8 +1,8 @@
 //! One dispatch and combine with everything that a graph freezes: a handle, and memory for inputs and outputs. The experts
 //! are a copy of the received rows.
 
-use super::driver;
 use crate::cases::{Case, Mode};
+use crate::cuda;
 use crate::memory::{Arena, Array};
 use crate::ranks::{ok, Buffer};
 use deepep::capi::*;
@@ -24,6 +24,8 @@ pub struct Lane<'a> {
     sums: Array,
     local_experts: usize,
     slab_rows: usize,
+    /// Of all slabs.
+    rows: usize,
 }
 
 fn ranks_own(buffer: Buffer) -> usize {
@@ -37,19 +39,19 @@ impl<'a> Lane<'a> {
         let mut handle = std::ptr::null_mut();
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let local_experts = ranks_own(buffer);
-        let (all, most) = (case.ranks * case.tokens, case.experts.div_ceil(case.ranks).min(case.topk));
-        let slab_rows = if case.by_expert { all * most } else { all };
+        let (slabs, slab_rows) = case.slabs(rank);
+        let rows = slabs * slab_rows;
         let row = case.hidden * case.rows.given_bytes();
         let k = if case.by_expert { 1 } else { case.topk };
         let landing = [
-            slab_rows * row,
-            slab_rows * k * 4,
-            slab_rows * k * 4,
-            slab_rows * 8,
+            rows * row,
+            rows * k * 4,
+            rows * k * 4,
+            rows * 8,
             case.ranks * 4,
             local_experts * 4,
             16,
-            (local_experts + 1) * 8,
+            if case.slotted { local_experts * case.ranks * 8 } else { (local_experts + 1) * 8 },
         ];
         Lane {
             case,
@@ -61,11 +63,12 @@ impl<'a> Lane<'a> {
             ids: arena.array(case.tokens * case.topk * 8),
             weights: arena.array(case.tokens * case.topk * 4),
             tokens: arena.array(16),
-            given: arena.array(slab_rows * row),
+            given: arena.array(rows * row),
             landing: landing.iter().map(|&bytes| arena.array(bytes)).collect(),
             sums: arena.array(case.tokens * row),
             local_experts,
             slab_rows,
+            rows,
         }
     }
 
@@ -104,8 +107,7 @@ impl<'a> Lane<'a> {
     pub fn dispatch_whole(&self, stream: *mut c_void) -> deep_ep_status_t {
         let (request, mut out) = (self.request(), self.out());
         let status = unsafe { deep_ep_handle_dispatch(self.handle, &request, &mut out, stream) };
-        self.received.set(out.x.data as usize);
-        status
+        self.note(status, &out)
     }
 
     pub fn dispatch_send(&self, stream: *mut c_void) {
@@ -116,7 +118,13 @@ impl<'a> Lane<'a> {
     pub fn dispatch_recv(&self, stream: *mut c_void) -> deep_ep_status_t {
         let mut out = self.out();
         let status = unsafe { deep_ep_handle_dispatch_recv(self.handle, &mut out, stream) };
-        self.received.set(out.x.data as usize);
+        self.note(status, &out)
+    }
+
+    fn note(&self, status: deep_ep_status_t, out: &deep_ep_dispatch_out_t) -> deep_ep_status_t {
+        if status == deep_ep_status_t::DEEP_EP_SUCCESS {
+            self.received.set(out.x.data as usize);
+        }
         status
     }
 
@@ -150,8 +158,10 @@ impl<'a> Lane<'a> {
         out.rank_counts = self.landing[4].pointer();
         out.expert_counts = self.landing[5].pointer();
         out.true_rows = self.landing[6].pointer();
-        if self.case.by_expert {
-            out.expert_offsets = self.landing[7].pointer();
+        match (self.case.by_expert, self.case.slotted) {
+            (true, false) => out.expert_offsets = self.landing[7].pointer(),
+            (true, true) => out.source_ranges = self.landing[7].pointer(),
+            _ => {}
         }
         out
     }
@@ -176,7 +186,7 @@ impl<'a> Lane<'a> {
         if case.mode == Mode::InPlace {
             ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut input.x, stream) });
         }
-        self.copy(input.x.data as usize, self.received.get(), self.slab_rows * self.row_bytes(), stream);
+        self.copy(input.x.data as usize, self.received.get(), self.rows * self.row_bytes(), stream);
         if case.by_expert {
             input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
         }
@@ -189,6 +199,12 @@ impl<'a> Lane<'a> {
         unsafe { deep_ep_handle_combine_recv(self.handle, &output, stream) }
     }
 
+    pub fn claim(&self, stream: *mut c_void) {
+        let mut rows = unsafe { std::mem::zeroed::<deep_ep_combine_in_t>() }.x;
+        rows.dtype = self.case.combine.given();
+        ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut rows, stream) });
+    }
+
     pub fn pair(&self, stream: *mut c_void) {
         self.dispatch(stream);
         self.combine(stream);
@@ -198,17 +214,51 @@ impl<'a> Lane<'a> {
         if stream.is_null() {
             return unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
         }
-        driver::copy(to, from, bytes, stream);
+        cuda::copy(to, from, bytes, stream);
     }
 
-    /// Everything that the last run has written.
-    pub fn look(&self, name: &str) -> Vec<(String, Vec<u8>)> {
-        let parts =
-            ["rows", "ids", "weights", "source", "rank counts", "expert counts", "true rows", "offsets"];
+    /// Whether a run has left the sums alone and no rows.
+    pub fn is_untouched(&self) -> bool {
+        let true_rows = self.arena.read(&self.landing[6]);
+        self.arena.read(&self.sums).iter().all(|&byte| byte == crate::memory::POISON) && true_rows == [0; 16]
+    }
+
+    /// The counts that the host is told, or its refusal.
+    pub fn counts(&self) -> Result<Vec<i64>, deep_ep_status_t> {
         let (mut counts, mut rows) = (vec![-1i64; self.local_experts], -1i64);
-        ok(unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) });
+        let status = unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) };
         counts.push(rows);
-        let mut all = vec![(format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect())];
+        match status {
+            deep_ep_status_t::DEEP_EP_SUCCESS => Ok(counts),
+            refused => Err(refused),
+        }
+    }
+
+    /// An id that is none, in a row that is there.
+    pub fn spoil(&self) {
+        self.arena.write_at(self.tokens.address(), &1i32.to_le_bytes());
+        self.arena.write_at(self.ids.address(), &(self.case.experts as i64 + 5).to_le_bytes());
+    }
+
+    /// Everything that the last run has written, and the counts.
+    pub fn look(&self, name: &str) -> Vec<(String, Vec<u8>)> {
+        let counts = self.counts().unwrap();
+        let counts = (format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect());
+        [vec![counts], self.written(name)].concat()
+    }
+
+    pub fn written(&self, name: &str) -> Vec<(String, Vec<u8>)> {
+        let parts = [
+            "rows",
+            "ids",
+            "weights",
+            "source",
+            "rank counts",
+            "expert counts",
+            "true rows",
+            "offsets or ranges",
+        ];
+        let mut all = Vec::new();
         for (part, array) in parts.iter().zip(&self.landing) {
             all.push((format!("{name} {part}"), self.arena.read(array)));
         }

@@ -1,21 +1,25 @@
 //! CUDA graphs: what a graph's replays give, with other inputs each time, is what the host backend gives for the same calls.
 
-mod driver;
 mod lane;
+mod lost;
 mod refused;
+mod reset;
 
 use crate::cases::Case;
+use crate::cuda::{self, CaptureMode, Graph};
 use crate::memory::{Arena, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
 use deepep::capi::*;
-use driver::{CaptureMode, Graph};
 use lane::Lane;
 use std::ffi::c_void;
 use std::sync::Barrier;
 
-pub use refused::{busy_everywhere, send_without_receive};
+pub use lost::{destroy_under_replay, kill_in_replay, survivors};
+pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive};
+pub use reset::{all_alive, one_left_out};
 
 type Stream = *mut c_void;
 
@@ -48,7 +52,7 @@ impl<'a> Player<'a> {
         let stream = self.stream();
         match stream.is_null() {
             true => Record::Calls(Box::new(move || work(stream))),
-            false => Record::Graph(driver::capture(stream, mode, || work(stream))),
+            false => Record::Graph(cuda::capture(stream, mode, || work(stream))),
         }
     }
 
@@ -67,9 +71,20 @@ impl<'a> Player<'a> {
     fn status(&self) -> deep_ep_status_t {
         report(self.buffers[0]).status
     }
+
+    /// The status of a call that comes after a failure on the device.
+    fn call_status(&self) -> deep_ep_status_t {
+        let status = unsafe { deep_ep_buffer_barrier(self.buffers[0].0, self.stream()) };
+        self.arena.wait();
+        status
+    }
+
+    fn set_timeout(&self, ms: u32) {
+        ok(unsafe { deep_ep_buffer_set_timeout(self.buffers[0].0, ms) });
+    }
 }
 
-/// Plays a script on every rank; the buffers must have nothing to report afterwards.
+/// Plays a script on every rank.
 fn play(
     case: &Case,
     place: Where,
@@ -87,9 +102,9 @@ fn play(
             scope.spawn(move || {
                 let arena = Arena::new(place);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
-                let outputs = script(&player);
-                assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_SUCCESS, "after the script");
-                for buffer in &player.buffers {
+                let mut outputs = script(&player);
+                for &buffer in &player.buffers {
+                    outputs.push(observe::counted(buffer, case.ranks)); // replays count too
                     ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
                 }
                 outputs
@@ -100,8 +115,14 @@ fn play(
     })
 }
 
+/// The same script on both backends; the buffers must have nothing to report afterwards.
 fn same(case: &Case, buffers: usize, script: &(dyn Fn(&Player) -> Outputs + Sync)) {
     let place = if crate::against_itself() { Where::Host } else { Where::Device };
+    let script = &|player: &Player| {
+        let outputs = script(player);
+        assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_SUCCESS, "after the script");
+        outputs
+    };
     crate::compare(case, &play(case, Where::Host, buffers, script), &play(case, place, buffers, script));
 }
 
@@ -120,6 +141,66 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
             lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * pairs + i));
             player.play(&graph);
             lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+            // Bad ids and overflows.
+            let found = report(player.buffers[0]);
+            let numbers = [found.status as i64, found.operation.into(), found.row, found.value];
+            outputs.push((format!("{time} report"), numbers.iter().flat_map(|n| n.to_le_bytes()).collect()));
+        }
+        outputs
+    });
+}
+
+/// Whether `combine_input` runs its barrier exactly where the rule asks for it, which the epochs tell.
+pub fn claims(case: Case) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let pair = |stream: Stream| lane.pair(stream);
+        let twice = |stream: Stream| {
+            lane.pair(stream);
+            lane.combine(stream);
+        };
+        let mut outputs = Vec::new();
+        let mut note = |name: &str| {
+            lane.load(1);
+            lane.spoil();
+            ok(lane.dispatch_whole(player.stream()));
+            player.arena.wait();
+            let found = report(player.buffers[0]);
+            assert_eq!(found.status, deep_ep_status_t::DEEP_EP_INVALID_EXPERT_ID);
+            outputs.push((name.to_string(), found.epoch.to_le_bytes().to_vec()));
+            ok(unsafe { deep_ep_handle_release(lane.handle, player.stream()) });
+        };
+        lane.load(2);
+        pair(player.stream());
+        note("pair");
+        twice(player.stream());
+        twice(player.stream());
+        note("twice");
+        let graphs = [player.record(CaptureMode::Relaxed, pair), player.record(CaptureMode::Relaxed, twice)];
+        for (time, kinds) in [&[0, 1][..], &[1, 1, 0], &[0, 0, 1, 0]].iter().enumerate() {
+            kinds.iter().for_each(|&kind| player.play(&graphs[kind]));
+            note(&format!("replays {time}"));
+            twice(player.stream());
+            player.play(&graphs[1]);
+            pair(player.stream());
+            note(&format!("mixed {time}"));
+        }
+        outputs
+    });
+}
+
+/// Replays in which more rows may come than fit: that is reported each time, and taken.
+pub fn overflowing(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream));
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            player.play(&graph);
+            outputs.extend(lane.look(&format!("{time}")));
+            let status = player.status() as u32;
+            outputs.push((format!("{time} report"), status.to_le_bytes().to_vec()));
         }
         outputs
     });
@@ -198,7 +279,7 @@ pub fn forked(case: Case, times: usize) {
         let beside = Arena::new(if player.stream().is_null() { Where::Host } else { Where::Device });
         let join = |first: Stream, second: Stream| {
             if !first.is_null() {
-                driver::join(first, second);
+                cuda::join(first, second);
             }
         };
         let graph = player.record(CaptureMode::Relaxed, |stream| {

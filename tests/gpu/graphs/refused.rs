@@ -3,7 +3,7 @@
 use super::{play, CaptureMode, Player};
 use crate::cases::Case;
 use crate::memory::Where;
-use crate::ranks::{last_error, ok};
+use crate::ranks::{last_error, ok, World};
 use crate::run::Outputs;
 use deepep::capi::*;
 
@@ -98,4 +98,86 @@ pub fn send_without_receive() {
         player.play(&graph);
         Vec::new()
     });
+}
+
+/// Rows in local areas and claimed windows that a replay would overwrite.
+pub fn areas_and_claims() {
+    let mode = crate::cases::Mode::InPlace;
+    for by_expert in [true, false] {
+        let case = Case { ranks: 2, by_expert, windows: 1, mode, ..Case::default() };
+        let host = play(&case, Where::Host, 1, &|player| {
+            let lane = player.lane(0);
+            lane.load(1);
+            lane.pair(player.stream());
+            lane.look("pair")
+        });
+        let device = play(&case, Where::Device, 1, &|player| {
+            let (lane, other) = (player.lane(0), player.lane(0));
+            let graph = player.record(CaptureMode::Relaxed, |stream| other.pair(stream));
+            for _ in 0..2 {
+                lane.load(1);
+                lane.dispatch(player.stream());
+                other.load(2);
+                player.play(&graph);
+                assert_eq!(player.status(), BUSY);
+                assert!(other.is_untouched());
+                lane.combine(player.stream());
+                player.arena.wait();
+                assert_eq!(player.status(), SUCCESS);
+                player.play(&graph);
+                assert_eq!(player.status(), SUCCESS);
+                assert!(!other.is_untouched());
+            }
+            // A claim keeps others out too: here the other's copy has spoilt the rows, and the report says so.
+            lane.dispatch(player.stream());
+            lane.claim(player.stream());
+            other.load(3);
+            player.play(&graph);
+            assert_eq!(player.status(), BUSY);
+            assert!(other.is_untouched());
+            lane.load(1);
+            lane.combine(player.stream());
+            player.arena.wait();
+            assert_eq!(player.status(), SUCCESS);
+            player.play(&graph);
+            assert_eq!(player.status(), SUCCESS);
+            lane.load(1);
+            lane.pair(player.stream());
+            player.arena.wait();
+            lane.look("pair")
+        });
+        crate::compare(&case, &host, &device);
+    }
+}
+
+/// What is made, asked and refused while a stream captures leaves the capture as it is.
+pub fn beside_a_capture() {
+    let case = Case { ranks: 1, ..Case::default() };
+    let script = |player: &Player| {
+        let (lane, eager) = (player.lane(0), player.lane(0));
+        eager.load(1);
+        let graph = player.record(CaptureMode::Global, |stream| {
+            lane.dispatch(stream);
+            if !stream.is_null() {
+                assert_eq!(lane.counts(), Err(deep_ep_status_t::DEEP_EP_INVALID_STATE));
+                assert!(last_error().contains("captured"), "{}", last_error());
+                assert_ne!(lane.dispatch_whole(stream), SUCCESS);
+                player.set_timeout(3000);
+                assert_eq!(player.status(), SUCCESS);
+                let made = World::create(Where::Device, 1).unwrap();
+                let buffer = made.buffers(&case.config(Where::Device), None)[0];
+                let other = crate::memory::Arena::new(Where::Device);
+                ok(unsafe { deep_ep_buffer_barrier(buffer.0, other.stream()) });
+                other.wait();
+                ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
+            }
+            lane.combine(stream);
+        });
+        lane.load(2);
+        player.play(&graph);
+        eager.pair(player.stream());
+        player.arena.wait();
+        [lane.look("lane"), eager.look("eager")].concat()
+    };
+    crate::compare(&case, &play(&case, Where::Host, 1, &script), &play(&case, Where::Device, 1, &script));
 }
