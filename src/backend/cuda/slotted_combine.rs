@@ -110,7 +110,11 @@ fn fill_input(params: &mut SlottedCombineParams, input: &CombineInput, exact: bo
 fn kernel(by_expert: bool, exact: bool, dtype: Dtype, part: usize) -> &'static str {
     macro_rules! parts {
         ($kind:literal, $receive:literal) => {
-            [parts!($kind, $receive, "bf16"), parts!($kind, $receive, "fp16"), parts!($kind, $receive, "fp32")]
+            [
+                parts!($kind, $receive, "bf16"),
+                parts!($kind, $receive, "fp16"),
+                parts!($kind, $receive, "fp32"),
+            ]
         };
         ($kind:literal, $receive:literal, $type:literal) => {
             [
