@@ -24,7 +24,7 @@ __device__ __forceinline__ Guard guard_of(const CommParams &c, const OperationSt
 }
 
 // All threads of every block. Block 0 announces; everyone waits. False: the operation has failed.
-__device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+EP_SELDOM bool pass_guard_that_waits(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
     if (guard == ENTRY_BARRIER) {
         u64 number = op.words.sent[ENTER];
         if (blockIdx.x == 0) signal_peers(c, ENTER, number, signal_value(c, op.epoch));
@@ -54,6 +54,10 @@ __device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &
         return false;
     }
     return true;
+}
+
+__device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+    return guard == WRITE_AT_ONCE || pass_guard_that_waits(c, op, guard, kind, window);
 }
 
 // A barrier with an epoch of its own. One block; true in one thread, if all have come.

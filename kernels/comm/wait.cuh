@@ -138,17 +138,23 @@ __device__ inline bool look_around(const CommParams &c, OperationState &op, bool
     return false;
 }
 
-// One thread waits for a progress word of `peer`. False: a failure is noted in op. counts: as above.
-__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns,
-                                              bool counts = false) {
+// One thread waits until a word of `peer` counts to `wanted`. False: a failure is noted in op. counts: as above.
+__device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns,
+                                             bool counts = false) {
     u64 value;
-    WaitResult r = wait_word(c, op, word, op.epoch, peer, pause_ns, [](u64 v) { return v; }, value);
+    WaitResult r = wait_word(c, op, word, wanted, peer, pause_ns, [](u64 v) { return v; }, value);
     if (r.status == SUCCESS) {
         if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
         return true;
     }
     note_failure(c, op, r, peer, phase, op.epoch);
     return false;
+}
+
+// The same for a progress word, which holds the epoch whose part has come.
+__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns,
+                                              bool counts = false) {
+    return wait_counter(c, op, word, op.epoch, peer, phase, pause_ns, counts);
 }
 
 // All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set. counts: in one block

@@ -1,18 +1,9 @@
 // Packed combine by pull: what every variant shares. Each token's rank reads the partial rows where they lie.
 #pragma once
-#include "../comm/guard.cuh"
-#include "sum.cuh"
+#include "combine_parts.cuh"
 #include "traffic.cuh"
 
 namespace ep {
-
-enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
-
-struct CombineShared {
-    OperationState op;
-    u64 tokens, rows, expert_rows, link_rows, capacity;
-    bool refused;            // the handle has nothing to combine, or not here
-};
 
 __device__ __forceinline__ u32 count_columns(const CombineParams &p) { return p.comm.ranks + p.num_experts; }
 
@@ -37,32 +28,13 @@ template <bool BY_ROW> __device__ __forceinline__ Route load_route(const Combine
 
 __device__ __forceinline__ u64 window_row(const CombineParams &p, u32 rank, u32 row) { return peer_base(p.comm, rank) + p.rows + (u64)row * p.row_stride; }
 
-// bias0, bias0 + bias1, or zero.
-template <class Row> __device__ __forceinline__ void start_token(const CombineParams &p, u64 token, u32 place, Sum<Row> &sum) {
-    sum.clear();
-    if (p.bias[0]) {
-        float x[Row::COUNT];
-        Row::unpack(ptx::load_row16(at<const char>(p.bias[0] + token * p.out_stride + place)), x);
-#pragma unroll
-        for (u32 i = 0; i < Row::COUNT; i++) sum.f[i] = x[i];
-    }
-    if (p.bias[1]) sum.add(ptx::load_row16(at<const char>(p.bias[1] + token * p.out_stride + place)));
-}
-
-// Carried weights of one token, read beside its rows: summed over ranks in ascending order. One warp.
+// Carried weights of one token, read beside its rows. One warp.
 template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const CombineParams &p, u64 token, const Route &r) {
     u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
-    float sum = 0.0f;
-    if (!BY_ROW) { // one value per expert row
-        if (r.row >= 0) sum = __fadd_rn(sum, at<const float>(peer_base(p.comm, rank) + p.side_carried)[r.row]);
-    } else {
-        u64 from = r.row >= 0 ? peer_base(p.comm, rank) + p.side_carried + (u64)r.row * p.num_topk * 4 : 0;
-        Terms t = make_terms(r.row >= 0, rank << 5 | lane_id(), from, 0.0f);
-        for (u32 j = 0; j < t.count; j++) {
-            u64 row = term_row(t, j);
-            if (lane_id() < p.num_topk) sum = __fadd_rn(sum, at<const float>(row)[lane_id()]);
-        }
-    }
+    u64 side = peer_base(p.comm, rank) + p.side_carried;
+    if (BY_ROW) return sum_carried(p, token, r.id, r.row >= 0, rank, r.row >= 0 ? side + (u64)r.row * p.num_topk * 4 : 0);
+    float sum = 0.0f; // one value per expert row
+    if (r.row >= 0) sum = __fadd_rn(sum, at<const float>(side)[r.row]);
     if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = r.id >= 0 ? sum : 0.0f;
 }
 
@@ -145,78 +117,21 @@ template <bool BY_ROW> __device__ inline void count_combine(const CombineParams 
     if (sends && lane_id() == 0) counters(p.comm)->combines++;
 }
 
-// One that waits least.
-__device__ __forceinline__ bool is_last_warp() { return warp_id() == blockDim.x / WARP - 1; }
-
-// The end of a combine that did not succeed: outputs stay as they are. All threads of every block. A refused one is still
-// where the caller has ended its reads and given its claim back.
-__device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
-    if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
-    if (s.op.status != BUSY) return;
-    if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
-    report_soft(p.comm, s.op, BUSY, -1, -1);
-    Outcome o = no_outcome();
-    o.reader = o.claimer = at<HandleRecord>(p.record);
-    o.reader->combine_refused = 1;
-    finish(p.comm, s.op, o);
-}
-
-// Whether the window, with the area that goes with it, is this handle's or nobody's.
-__device__ __forceinline__ bool may_use_window(const CombineParams &p, const OperationState &op) {
-    if (op.held.claim == 1 + p.window) return true;
-    return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
-}
-
 // Reads the buffer and the handle and passes the guard. Whether there is one is the same on all ranks: it does not depend on
 // whether this one has rows to write.
 __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, Guard &guard) {
-    OperationState &op = s.op;
-    begin(p.comm, op, at<const HandleRecord>(p.record));
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    Started started = start(p.comm, record);
     if (threadIdx.x == 0) {
-        const HandleRecord *record = at<const HandleRecord>(p.record);
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
         s.link_rows = record->link_rows;
         s.capacity = record->capacity;
-        s.refused = record->dispatch_refused || !may_use_window(p, op);
+        s.no_dispatch = record->dispatch_refused;
     }
-    __syncthreads();
-    guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS) return false;
-    if (s.refused || op.words.in_flight > p.comm.in_flight)
-        guard = REFUSED;
-    else if (!(p.flags & GUARDED))
-        guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
-    if (guard == REFUSED) {
-        __syncthreads();
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
-        return false;
-    }
-    begin_counting(p.comm, op.epoch);
-    return pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window);
-}
-
-__device__ __forceinline__ Outcome combine_outcome(const CombineParams &p, const OperationState &op, Guard guard) {
-    Outcome o = no_outcome();
-    o.sent = true;
-    o.signals[DATA] = 1;
-    o.signals[ENTER] = guard == ENTRY_BARRIER;
-    o.kind = COMBINE_WINDOW;
-    o.window = p.window;
-    o.ends = OPEN;
-    o.reader = o.claimer = at<HandleRecord>(p.record);
-    return o;
-}
-
-// For the receive of a combine that was only sent.
-__device__ __forceinline__ void keep_combine(const CombineParams &p, const OperationState &op) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->combine_epoch = op.epoch;
-    record->combine_turn = op.words.sent[DATA];
-    record->combine_refused = 0;
-    record->combining = 1 + p.window;
+    begin(p.comm, s.op, started);
+    return guard_combine(p, s, guard);
 }
 
 } // namespace ep

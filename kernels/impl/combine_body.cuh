@@ -67,23 +67,6 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     finish(p.comm, op, combine_outcome(p, op, guard));
 }
 
-// Puts the epoch of the operation that was sent in place of the next one's. False: nothing is to be received.
-__device__ __forceinline__ bool resume_combine(const CombineParams &p, CombineShared &s, u64 &turn, u64 &next) {
-    OperationState &op = s.op;
-    begin(p.comm, op, at<const HandleRecord>(p.record));
-    next = op.epoch;
-    const HandleRecord *record = at<const HandleRecord>(p.record);
-    turn = record->combine_turn;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        op.epoch = record->combine_epoch;
-        s.tokens = record->num_tokens;
-        if (op.status == SUCCESS && record->combine_refused) op.status = BUSY;
-    }
-    __syncthreads();
-    return op.status == SUCCESS;
-}
-
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, i32 *tally) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);

@@ -25,7 +25,7 @@ struct DispatchShared {
 // Tickets of a dispatch.
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
-__device__ __forceinline__ u32 token_count(const DispatchParams &p) {
+template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.num_tokens_device) return p.num_tokens;
     i32 n = __ldg(at<const i32>(p.num_tokens_device));
     return n < 0 ? 0 : min((u32)n, p.num_tokens);
@@ -57,7 +57,7 @@ __device__ __forceinline__ void tell_progress(const DispatchParams &p, const Ope
 }
 
 // Bad ids of this operation, if any: the first in row order. One thread of the block that publishes the counts.
-__device__ inline void report_bad_id(const DispatchParams &p, const OperationState &op) {
+template <class Params> EP_SELDOM void report_bad_id(const Params &p, const OperationState &op) {
     BufferState *state = buffer_state(p.comm);
     u64 bad = ptx::load_relaxed_gpu(&state->first_bad);
     if (!bad) return;
@@ -121,8 +121,32 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
         ptx::prefetch_l1(at<const char>(a));
 }
 
+// Where the handle stands after a receive: its rows are read in place, or not at all.
+template <class Params> __device__ __forceinline__ void keep_received(const Params &p, const OperationState &op) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+    record->area = p.area;
+    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
+}
+
+template <class Params> __device__ __forceinline__ void keep_refused(const Params &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->dispatch_refused = 1;
+}
+
+template <class Params> __device__ __forceinline__ void keep_sent(const Params &p, const OperationState &op, u32 count) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 1 + p.window;
+    record->dispatch_epoch = op.epoch;
+    record->dispatch_turn = op.words.sent[DATA];
+    record->dispatch_refused = 0;
+    record->num_tokens = count;
+}
+
 // Whether rows in place would overwrite others that are still read.
-__device__ __forceinline__ bool is_area_taken(const DispatchParams &p, const OperationState &op) {
+template <class Params> __device__ __forceinline__ bool is_area_taken(const Params &p, const OperationState &op) {
     return p.area && op.words.areas >> (p.area - 1) & 1;
 }
 

@@ -151,30 +151,6 @@ __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, con
     return o;
 }
 
-// Where the handle stands after a receive: its rows are read in place, or not at all.
-__device__ __forceinline__ void keep_received(const DispatchParams &p, const OperationState &op) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 0;
-    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
-    record->area = p.area;
-    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
-}
-
-__device__ __forceinline__ void keep_refused(const DispatchParams &p) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 0;
-    record->dispatch_refused = 1;
-}
-
-__device__ __forceinline__ void keep_sent(const DispatchParams &p, const OperationState &op, u32 count) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 1 + p.window;
-    record->dispatch_epoch = op.epoch;
-    record->dispatch_turn = op.words.sent[DATA];
-    record->dispatch_refused = 0;
-    record->num_tokens = count;
-}
-
 // Rows from the window to caller memory, once all have come.
 __device__ inline void copy_out(const DispatchParams &p, DispatchShared &s, char *dynamic, u64 rows) {
     if (warp_id() >= p.row_warps + p.expand_warps) return;

@@ -9,50 +9,20 @@ __device__ __forceinline__ u64 *slice_word(const CombineParams &p, u32 holder, u
     return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * p.slices + slice;
 }
 
-// The expert rows of one transport row, ascending k. `place` per lane: expert row, or -1.
-__device__ __forceinline__ Terms expert_terms(const CombineParams &p, i32 place, float weight) {
-    if (p.row_weights && place >= 0) weight = __ldg(at<const float>(p.row_weights) + place);
-    return make_terms(place >= 0, lane_id(), place >= 0 ? p.x + (u64)place * p.x_stride : 0, weight);
-}
-
-__device__ __forceinline__ bool is_weighted(const CombineParams &p) { return p.row_weights || (p.flags & WEIGHTS_OF_DISPATCH); }
-
-// Rounded sums of UNITS times 16 bytes per lane, four rows in flight.
-template <class Row, bool WEIGHTED, u32 UNITS>
-__device__ __forceinline__ void reduce_units(const Terms &t, u32 place, u32 end, uint4 (&out)[UNITS]) {
-    Sum<Row> sum[UNITS];
-#pragma unroll
-    for (u32 u = 0; u < UNITS; u++) sum[u].clear();
-    for (u32 first = 0; first < t.count; first += 4) {
-        uint4 v[4][UNITS];
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            const char *row = at<const char>(term_row(t, (first + j) & 31)) + place;
-#pragma unroll
-            for (u32 u = 0; u < UNITS; u++) v[j][u] = load_term<Row>(first + j < t.count && place + u * UNIT < end, row + u * UNIT);
-        }
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            float weight = WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f;
-#pragma unroll
-            for (u32 u = 0; u < UNITS; u++) sum[u].template add_term<WEIGHTED>(v[j][u], weight);
-        }
-    }
-#pragma unroll
-    for (u32 u = 0; u < UNITS; u++) out[u] = sum[u].rounded();
+__device__ __forceinline__ Terms packed_terms(const CombineParams &p, i32 place, float weight) {
+    return expert_terms(p, place, p.x + (u64)(u32)place * p.x_stride, weight);
 }
 
 template <class Row, u32 UNITS> __device__ __forceinline__ void reduce_any(const CombineParams &p, const Terms &t, u32 place, u32 end, uint4 (&out)[UNITS]) {
-    if (is_weighted(p))
-        reduce_units<Row, true, UNITS>(t, place, end, out);
-    else
-        reduce_units<Row, false, UNITS>(t, place, end, out);
+    uint4 v[4][UNITS];
+    fetch_terms<Row>(t, 0, place, end, v);
+    sum_fetched<Row>(is_weighted(p), t, v, place, end, out);
 }
 
 // Transport row `row`: sum, carried weights. One warp.
 template <class Row> __device__ __forceinline__ void reduce_row(const CombineParams &p, u64 row, i32 place, float dispatch_weight) {
     u64 base = own_base(p.comm), to = base + p.rows + row * p.row_stride;
-    Terms t = expert_terms(p, place, dispatch_weight);
+    Terms t = packed_terms(p, place, dispatch_weight);
     for (u32 offset = lane_id() * 16; offset - lane_id() * 16 < p.row_bytes; offset += 2 * UNIT) {
         uint4 v[2];
         reduce_any<Row, 2>(p, t, offset, p.row_bytes, v);
@@ -107,7 +77,7 @@ __device__ __forceinline__ TokenTerms token_terms(const CombineParams &p, const 
     u32 own = __ballot_sync(FULL, leads && mine), others = __ballot_sync(FULL, leads && !mine);
     t.peers = make_terms(leads && !mine, lane_id(), leads && !mine ? window_row(p, rank, (u32)r.row) : 0, 0.0f);
     t.own = own ? __popc(others & (own - 1)) : FULL;
-    t.local = expert_terms(p, mine && own ? place : -1, weight);
+    t.local = packed_terms(p, mine && own ? place : -1, weight);
     return t;
 }
 

@@ -60,7 +60,7 @@ __device__ __forceinline__ Segment segment_of(Tokens tokens, u32 topk, u32 warp,
     return {(u32)((u64)groups * warp / warps), (u32)((u64)groups * (warp + 1) / warps)};
 }
 
-__device__ __forceinline__ i64 load_id(const DispatchParams &p, u64 index) {
+template <class Params> __device__ __forceinline__ i64 load_id(const Params &p, u64 index) {
     return p.id_bytes == 8 ? __ldg(at<const i64>(p.topk_idx) + index) : (i64)__ldg(at<const i32>(p.topk_idx) + index);
 }
 

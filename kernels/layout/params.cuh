@@ -20,6 +20,7 @@ struct CommParams {
     u64 signals;             // offset of words[phase][source][turn], one per 64 bytes
     u64 verdicts;            // offset of verdict words [source], one per 64 bytes
     u64 verdict_masks;       // offset of missing masks [source][(ranks + 63) / 64]
+    u64 arrivals;            // offset of arrival counters [source], one per 64 bytes (slotted)
     u64 counters;            // Counters
     u64 trace;               // TraceEvent[TRACE_EVENTS] of the host, or 0
     u64 launch;              // unique per enqueued or captured call, not 0; with CAPTURED in graphs
@@ -28,7 +29,7 @@ struct CommParams {
     u32 fingerprint;         // 16 bits, operation in the top four
     u32 sync;
     u32 in_flight;           // D: operations that may be unreceived when another is sent
-    u32 reserved[2];
+    u64 own;                 // this rank's symmetric memory
 };
 
 struct DispatchParams {

@@ -270,7 +270,7 @@ impl Entered<'_> {
         self.enqueue_ends(stream)?;
         let (shape, request) = (&ready.plan.shape, &ready.plan.request);
         let tokens = progress.dispatch.map_or(0, |dispatch| dispatch.tokens);
-        let by_rank = !self.buffer.config.layout.by_expert();
+        let pulls = self.state.host.pulls_from_caller();
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let weights = match request.topk_weights as u64 {
             _ if shape.exact && request.weights_of_dispatch => device.dispatch_weights(memory),
@@ -283,10 +283,12 @@ impl Entered<'_> {
             window: ready.window,
             fingerprint: ready.op.fingerprint,
             num_sms: request.num_sms,
+            tokens: tokens as u64,
             send: Some(CombineInput {
                 plan: &ready.plan,
                 data: ready.data as u64,
-                in_window: ready.in_place && by_rank,
+                slab_rows: ready.arrived.slab_rows,
+                in_window: ready.in_place && pulls,
                 claimed: ready.in_place && progress.input.is_some_and(|input| input.claimed),
                 guarded: ready.guarded,
             }),
@@ -331,6 +333,7 @@ impl Entered<'_> {
             window: sent.window,
             fingerprint: sent.fingerprint,
             num_sms: 0,
+            tokens: dispatch.tokens as u64,
             send: None,
             receive: Some(CombineOutput { target, stride, weights: sent.weights as u64 }),
             stream,
@@ -372,8 +375,8 @@ impl Entered<'_> {
         };
         let (config, me) = (&self.buffer.config, self.state.host.me);
         let local_experts = config.experts.of_rank(me).len();
-        let counts = || memory.counts(config.layout.by_expert(), local_experts);
-        if memory.is_replayed() && counts().is_none() {
+        let counts = || device.counts(memory, local_experts);
+        if memory.is_replayed() && counts()?.is_none() {
             return Err(Error::invalid_state(
                 "the handle's last dispatch was captured, and no replay of it has run; launch the graph and synchronise first",
             ));
@@ -384,7 +387,7 @@ impl Entered<'_> {
         };
         let mut backoff = Backoff::new(deadline_after(timeout));
         loop {
-            if let Some((rows, experts)) = counts() {
+            if let Some((rows, experts)) = counts()? {
                 self.buffer.look_at_device();
                 self.buffer.failures.check()?;
                 return Ok(Counts { experts, rows });

@@ -133,6 +133,11 @@ pub type Routing = fn(&Case, usize, usize) -> (usize, Vec<i64>);
 pub struct Case {
     pub ranks: usize,
     pub by_expert: bool,
+    pub slotted: bool,
+    /// Without combines.
+    pub dispatches: bool,
+    /// Every rank always has all its tokens.
+    pub full: bool,
     pub tokens: usize,
     pub hidden: usize,
     pub topk: usize,
@@ -171,6 +176,9 @@ impl Default for Case {
         Case {
             ranks: 2,
             by_expert: false,
+            slotted: false,
+            dispatches: false,
+            full: false,
             tokens: 64,
             hidden: 512,
             topk: 4,
@@ -229,6 +237,7 @@ impl Case {
 
     fn random_routing(&self, rng: &mut Rng) -> (usize, Vec<i64>) {
         let tokens = match rng.below(8) {
+            _ if self.full => self.tokens,
             0 => 0,
             1 => self.tokens,
             _ => rng.below(self.tokens + 1),
@@ -271,30 +280,39 @@ impl Case {
 
     /// Rows that the outputs have room for.
     pub fn slab_rows(&self) -> usize {
+        self.slabs(0).1
+    }
+
+    pub fn layout(&self) -> u32 {
+        u32::from(self.by_expert) + 2 * u32::from(self.slotted)
+    }
+
+    /// Experts of a rank.
+    pub fn local_experts(&self, rank: usize) -> usize {
+        match self.map() {
+            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
+            None => self.experts / self.ranks + usize::from(rank < self.experts % self.ranks),
+        }
+    }
+
+    /// Slabs of the outputs of a rank's dispatch, and rows that each has room for.
+    pub fn slabs(&self, rank: usize) -> (usize, usize) {
         let all = match self.max_recv_rows {
             0 => self.ranks * self.tokens,
             rows => rows as usize,
         };
+        let most_local = (0..self.ranks).map(|rank| self.local_experts(rank)).max().unwrap();
         let align = self.align as usize;
-        let owned = |rank: usize| match self.map() {
-            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
-            None => self.experts.div_ceil(self.ranks),
+        let (slabs, rows) = match (self.slotted, self.by_expert, self.max_expert_rows) {
+            (true, false, _) => (self.ranks, self.tokens),
+            (true, true, _) => (self.local_experts(rank), all),
+            (false, false, _) => (1, all),
+            (false, true, 0) => {
+                (1, (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align)
+            }
+            (false, true, rows) => (1, rows as usize),
         };
-        let most_local = (0..self.ranks).map(owned).max().unwrap();
-        let rows = match (self.by_expert, self.max_expert_rows) {
-            (false, _) => all,
-            (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
-            (true, rows) => rows as usize,
-        };
-        if self.out_rows > 0 {
-            rows.min(self.out_rows)
-        } else {
-            rows
-        }
-    }
-
-    pub fn layout(&self) -> u32 {
-        u32::from(self.by_expert)
+        (slabs, if self.out_rows > 0 { rows.min(self.out_rows) } else { rows })
     }
 
     pub fn config(&self, place: crate::Where) -> deep_ep_buffer_config_t {
@@ -313,7 +331,7 @@ impl Case {
         config.max_combine_row_bytes = combine_bytes as i64;
         config.num_experts = self.experts as i32;
         config.num_topk = self.topk as i32;
-        config.expert_alignment = if self.by_expert { self.align } else { 0 };
+        config.expert_alignment = if self.by_expert && !self.slotted { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
         config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };

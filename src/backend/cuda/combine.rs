@@ -16,6 +16,8 @@ const REDUCE_WARPS: u32 = 8;
 pub struct CombineInput<'a> {
     pub plan: &'a CombinePlan,
     pub data: u64,
+    /// Rows of a slab that the dispatch has handed out.
+    pub slab_rows: u64,
     /// They were written to the window itself.
     pub in_window: bool,
     /// The device has given the window, or its area, to the handle.
@@ -38,6 +40,8 @@ pub struct CombineCall<'a> {
     pub window: usize,
     pub fingerprint: u16,
     pub num_sms: i32,
+    /// The most tokens of this rank.
+    pub tokens: u64,
     pub send: Option<CombineInput<'a>>,
     pub receive: Option<CombineOutput<'a>>,
     pub stream: StreamPointer,
@@ -49,6 +53,9 @@ impl Cuda {
     }
 
     pub fn combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.slotted_combine(handle, call);
+        }
         let mut params = self.combine_params(handle, call);
         let by_expert = self.config.layout.by_expert();
         if by_expert && !call.shape.exact {

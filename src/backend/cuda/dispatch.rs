@@ -5,6 +5,7 @@ use super::memory::Cuda;
 use super::params::*;
 use crate::driver::{Launch, StreamPointer};
 use crate::error::Result;
+use crate::plan::config::Layout;
 use crate::plan::device::{count_regions, dispatch_slice_shift, link_may_overflow, DispatchShared, Tuning};
 use crate::plan::dtype::IdType;
 use crate::plan::request::{Arrangement, DispatchPlan, DispatchShape, DispatchTarget};
@@ -33,6 +34,9 @@ pub struct DispatchCall<'a> {
 impl Cuda {
     /// Refuses what these kernels do not do, before anything is enqueued.
     pub fn check_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.check_slotted_dispatch(plan);
+        }
         self.tuning(&plan.shape)?;
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks)?;
         Ok(())
@@ -45,6 +49,9 @@ impl Cuda {
     }
 
     pub fn dispatch(&self, handle: &mut HandleMemory, call: &DispatchCall) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.slotted_dispatch(handle, call);
+        }
         let tuning = self.tuning(call.shape)?;
         let mut params = self.dispatch_params(handle, call, &tuning);
         if let Some(plan) = call.send {
@@ -187,8 +194,14 @@ impl Cuda {
         out.source = or(target.source, handle.at(arrays.out_source));
         out.rank_counts = or(target.rank_counts, handle.at(arrays.rank_counts));
         out.expert_counts = or(target.expert_counts, handle.at(arrays.expert_counts));
-        if self.config.layout.by_expert() {
-            out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets));
+        match self.config.layout {
+            Layout::PackedByExpert => {
+                out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets))
+            }
+            Layout::SlottedByExpert => {
+                out.source_ranges = or(target.source_ranges, handle.at(arrays.source_ranges))
+            }
+            _ => {}
         }
         out.true_rows = or(target.true_rows, handle.at(arrays.true_rows));
         out

@@ -24,7 +24,7 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 72] = [
     "deepep_barrier",
     "deepep_claim",
     "deepep_clock",
@@ -39,6 +39,16 @@ const NAMES: [&str; 38] = [
     "deepep_dispatch_by_expert_recv",
     "deepep_dispatch_by_expert_cast",
     "deepep_dispatch_by_expert_cast_send",
+    "deepep_slotted_dispatch_by_rank",
+    "deepep_slotted_dispatch_by_rank_send",
+    "deepep_slotted_dispatch_by_rank_recv",
+    "deepep_slotted_dispatch_by_rank_cast",
+    "deepep_slotted_dispatch_by_rank_cast_send",
+    "deepep_slotted_dispatch_by_expert",
+    "deepep_slotted_dispatch_by_expert_send",
+    "deepep_slotted_dispatch_by_expert_recv",
+    "deepep_slotted_dispatch_by_expert_cast",
+    "deepep_slotted_dispatch_by_expert_cast_send",
     "deepep_combine_by_rank_bf16",
     "deepep_combine_by_rank_fp16",
     "deepep_combine_by_rank_fp32",
@@ -63,6 +73,30 @@ const NAMES: [&str; 38] = [
     "deepep_combine_reduced_bf16_send",
     "deepep_combine_reduced_fp16_send",
     "deepep_combine_reduced_fp32_send",
+    "deepep_slotted_combine_by_rank_bf16",
+    "deepep_slotted_combine_by_rank_fp16",
+    "deepep_slotted_combine_by_rank_fp32",
+    "deepep_slotted_combine_by_rank_bf16_send",
+    "deepep_slotted_combine_by_rank_fp16_send",
+    "deepep_slotted_combine_by_rank_fp32_send",
+    "deepep_slotted_combine_by_rank_bf16_recv",
+    "deepep_slotted_combine_by_rank_fp16_recv",
+    "deepep_slotted_combine_by_rank_fp32_recv",
+    "deepep_slotted_combine_exact_bf16",
+    "deepep_slotted_combine_exact_fp16",
+    "deepep_slotted_combine_exact_fp32",
+    "deepep_slotted_combine_exact_bf16_send",
+    "deepep_slotted_combine_exact_fp16_send",
+    "deepep_slotted_combine_exact_fp32_send",
+    "deepep_slotted_combine_exact_bf16_recv",
+    "deepep_slotted_combine_exact_fp16_recv",
+    "deepep_slotted_combine_exact_fp32_recv",
+    "deepep_slotted_combine_reduced_bf16",
+    "deepep_slotted_combine_reduced_fp16",
+    "deepep_slotted_combine_reduced_fp32",
+    "deepep_slotted_combine_reduced_bf16_send",
+    "deepep_slotted_combine_reduced_fp16_send",
+    "deepep_slotted_combine_reduced_fp32_send",
 ];
 
 /// Every kernel of one device, fetched: one that is fetched only at its first launch waits for the kernels that run.

@@ -222,6 +222,13 @@ impl Cuda {
     }
 
     /// # Safety
+    /// `from` is device memory of at least as many bytes.
+    pub(super) unsafe fn read(&self, bytes: &mut [u8], from: u64) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.copies().read(bytes, from) }
+    }
+
+    /// # Safety
     /// `to` is device memory with room for the bytes.
     pub(super) unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: as the caller promises.
@@ -456,12 +463,14 @@ fn common(
         signals: layout.signals,
         verdicts: layout.verdicts,
         verdict_masks: layout.verdict_masks,
+        arrivals: layout.arrivals,
         counters: own + layout.counters,
         rank: me as u32,
         ranks: config.num_ranks as u32,
         turns: turns(config.depth()) as u32,
         sync: config.sync as u32,
         in_flight: config.depth() as u32,
+        own,
         ..CommParams::default()
     }
 }

@@ -1,8 +1,8 @@
 //! The CUDA backend: rows in device memory, moved and added by kernels that the calls enqueue.
 //!
 //! `comm` is a rank's device, `memory` what a buffer has there, `handle` what a routing has, `kernels` the embedded
-//! images, `params` the structs they take; `dispatch` and `combine` fill and launch; `report`, `statistics` and `trace`
-//! are what kernels tell, `clock` is how their time is read.
+//! images, `params` the structs they take; `dispatch` and `combine` fill and launch, `slotted` and `slotted_combine` for the
+//! slotted layouts; `report`, `statistics` and `trace` are what kernels tell, `clock` is how their time is read.
 
 mod clock;
 mod combine;
@@ -14,6 +14,8 @@ mod memory;
 mod params;
 mod report;
 mod reset;
+mod slotted;
+mod slotted_combine;
 mod statistics;
 mod trace;
 

@@ -1,9 +1,13 @@
 //! The CUDA backend in integers: where things lie in device memory, and how kernels are launched.
 
 mod layout;
+mod slotted_combine_tuning;
+mod slotted_tuning;
 mod tuning;
 
-pub use layout::{HandleArrays, Region, WORD_BYTES};
+pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
+pub use slotted_combine_tuning::{SlotWork, SlottedCombineTuning};
+pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{combine_slice_shift, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS};
 
 use super::config::{Config, Layout};
@@ -16,12 +20,6 @@ pub const MAX_WINDOWS: usize = 8;
 /// Refuses what this backend does not do.
 pub fn check(config: &Config) -> Result<()> {
     let refuse = |text: String| Err(Error::unsupported(text));
-    if !config.layout.packed() {
-        return refuse(format!(
-            "layout {} on the CUDA backend; it has the packed layouts",
-            config.layout.name()
-        ));
-    }
     if config.refuse_bad_ids {
         return refuse(
             "DEEP_EP_BUFFER_REFUSE_BAD_IDS on the CUDA backend: the host does not see device memory".into(),
