@@ -362,6 +362,10 @@ graphs! {
     graph_bad_ids: replays(1, false, 8) ranks = 3, bad_ids = true;
     graph_overflow: replays(1, true, 8) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     graph_1000_replays: replays(1, false, 1000) ranks = 2, tokens = 12, hidden = 64;
+    graph_window_written_at_once: overwriting(8) ranks = 2, mode = Mode::InPlace, windows = 1, tokens = 1500,
+        hidden = 4096, topk = 2;
+    graph_window_written_at_once_ack: overwriting(4) ranks = 2, mode = Mode::InPlace, windows = 1, tokens = 1500,
+        hidden = 4096, topk = 2, sync = 1;
     graph_claims_auto: claims() ranks = 2, mode = Mode::InPlace;
     graph_claims_ack: claims() ranks = 2, mode = Mode::InPlace, sync = 1;
     graph_claims_barrier: claims() ranks = 3, mode = Mode::InPlace, sync = 2;

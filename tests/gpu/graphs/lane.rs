@@ -171,7 +171,20 @@ impl<'a> Lane<'a> {
         ok(self.combine_status(stream));
     }
 
+    /// Two combines of one dispatch. The second gives back other rows, in the same window if there is only one, as soon as
+    /// this rank has the sums of the first; those are kept.
+    pub fn combine_and_overwrite(&self, stream: *mut c_void) {
+        ok(self.combine_from(self.received.get(), stream));
+        self.copy(self.given.address(), self.sums.address(), self.sums.bytes(), stream);
+        ok(self.combine_from(self.landing[0].address(), stream));
+        self.copy(self.sums.address(), self.given.address(), self.sums.bytes(), stream);
+    }
+
     pub fn combine_status(&self, stream: *mut c_void) -> deep_ep_status_t {
+        self.combine_from(self.received.get(), stream)
+    }
+
+    fn combine_from(&self, rows: usize, stream: *mut c_void) -> deep_ep_status_t {
         let case = self.case;
         let mut input: deep_ep_combine_in_t = unsafe { std::mem::zeroed() };
         let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
@@ -186,7 +199,7 @@ impl<'a> Lane<'a> {
         if case.mode == Mode::InPlace {
             ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut input.x, stream) });
         }
-        self.copy(input.x.data as usize, self.received.get(), self.rows * self.row_bytes(), stream);
+        self.copy(input.x.data as usize, rows, self.rows * self.row_bytes(), stream);
         if case.by_expert {
             input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
         }
@@ -232,6 +245,12 @@ impl<'a> Lane<'a> {
             deep_ep_status_t::DEEP_EP_SUCCESS => Ok(counts),
             refused => Err(refused),
         }
+    }
+
+    /// At most so many tokens in the next run.
+    pub fn limit(&self, round: usize, tokens: usize) {
+        let tokens = self.case.inputs(self.rank, round).tokens.min(tokens);
+        self.arena.write_at(self.tokens.address(), &(tokens as i32).to_le_bytes());
     }
 
     /// An id that is none, in a row that is there.

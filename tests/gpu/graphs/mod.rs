@@ -150,6 +150,28 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
     });
 }
 
+/// One rank is done with its sums long before the other, and writes the next rows into the window that the other still pulls
+/// from, unless it is held back.
+pub fn overwriting(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| {
+            lane.dispatch(stream);
+            lane.combine_and_overwrite(stream);
+        });
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            if player.rank == 0 {
+                lane.limit(time, 1);
+            }
+            player.play(&graph);
+            outputs.extend(lane.written(&format!("{time}")));
+        }
+        outputs
+    });
+}
+
 /// Whether `combine_input` runs its barrier exactly where the rule asks for it, which the epochs tell.
 pub fn claims(case: Case) {
     same(&case, 1, &|player| {
