@@ -768,7 +768,8 @@ typedef struct {
  * also of weights given to a combine (in place the library sets x.rows, to sizes.slab_rows in slotted layouts). Every null
  * pointer is filled with the address of library memory, which holds until the handle's combine or release (x, scales) or
  * its next dispatch (all else). A pointer that the library filled in counts as null, so a struct can be reused with the
- * same buffer, by any handle; init it again for another buffer. No field means "not wanted".
+ * same buffer, by any handle; init it again for another buffer. Ids, weights, sources and counts in library memory are to
+ * be read: what a caller writes there may be found again after a later dispatch. No field means "not wanted".
  */
 typedef struct {
     /**

@@ -5,6 +5,7 @@ mod alloc;
 mod bandwidth;
 #[path = "../common/mod.rs"]
 mod common;
+mod cuda;
 mod latency;
 mod lifetime;
 mod machine;
@@ -29,6 +30,8 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Options {
+    #[command(subcommand)]
+    backend: Option<Backend>,
     /// Write the results as an array of JSON objects; the first is the machine.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -54,14 +57,27 @@ struct Options {
     plant: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Backend {
+    /// Measures the CUDA backend instead.
+    Cuda(cuda::Options),
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(Backend::Cuda(options)) = &options.backend {
+        return end(cuda::run(options));
+    }
     let outcome = match options.role.as_deref() {
         Some(latency::ROLE) => latency::peer(&options.id, options.pairs),
         Some(quiet::ROLE) => quiet::watched(options.pairs, options.plant),
         Some(role) => Err(format!("no role is called {role}")),
         None => run(&options),
     };
+    end(outcome)
+}
+
+fn end(outcome: Outcome<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

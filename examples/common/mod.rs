@@ -10,7 +10,7 @@ mod objects;
 
 pub use id::{id_from_text, id_to_text};
 pub use memory::Lines;
-pub use objects::{local_group, sizes, unique_id, Buffer, Comm, Handle};
+pub use objects::{local_group, local_group_on, sizes, unique_id, Buffer, Comm, Handle};
 
 use deepep::capi::{deep_ep_last_error, deep_ep_status_t};
 use std::ffi::CStr;

@@ -19,10 +19,19 @@ pub fn unique_id(address: &str) -> Outcome<deep_ep_unique_id_t> {
 
 pub struct Comm(*mut deep_ep_comm_t);
 
-/// All ranks of a group in this process.
+// SAFETY: a comm may be used from any thread, one at a time.
+unsafe impl Send for Comm {}
+
+/// All ranks of a group in this process, on the host.
 pub fn local_group(num_ranks: usize) -> Outcome<Vec<Comm>> {
+    local_group_on(num_ranks, deep_ep_backend_t::DEEP_EP_BACKEND_HOST)
+}
+
+/// The same on a backend; CUDA: on the first device.
+pub fn local_group_on(num_ranks: usize, backend: deep_ep_backend_t) -> Outcome<Vec<Comm>> {
     let mut config = filled!(deep_ep_comm_config_t, deep_ep_comm_config_init);
     config.num_ranks = num_ranks as i32;
+    config.backend = backend as u32;
     let mut comms = vec![null_mut(); num_ranks];
     // SAFETY: `comms` has room for every rank.
     check(unsafe { deep_ep_comm_create_local(&config, null(), comms.as_mut_ptr()) })?;
@@ -32,7 +41,21 @@ pub fn local_group(num_ranks: usize) -> Outcome<Vec<Comm>> {
 impl Comm {
     /// Joins ranks of other processes, which have the same id.
     pub fn join(rank: usize, num_ranks: usize, id: deep_ep_unique_id_t, timeout_ms: u32) -> Outcome<Comm> {
+        Comm::join_on(deep_ep_backend_t::DEEP_EP_BACKEND_HOST, 0, rank, num_ranks, id, timeout_ms)
+    }
+
+    /// The same on a backend; CUDA: with a device.
+    pub fn join_on(
+        backend: deep_ep_backend_t,
+        device: usize,
+        rank: usize,
+        num_ranks: usize,
+        id: deep_ep_unique_id_t,
+        timeout_ms: u32,
+    ) -> Outcome<Comm> {
         let mut config = filled!(deep_ep_comm_config_t, deep_ep_comm_config_init);
+        config.backend = backend as u32;
+        config.device = device as i32;
         config.rank = rank as i32;
         config.num_ranks = num_ranks as i32;
         config.unique_id = id;
@@ -88,6 +111,11 @@ impl Buffer {
         // SAFETY: the buffer lives.
         check(unsafe { deep_ep_handle_create(self.0, &mut handle) })?;
         Ok(Handle(handle))
+    }
+
+    /// For calls that have no method here.
+    pub fn raw(&self) -> *mut deep_ep_buffer_t {
+        self.0
     }
 
     pub fn statistics(&self) -> Outcome<deep_ep_statistics_t> {
@@ -181,6 +209,11 @@ impl Handle {
     pub unsafe fn combine_recv(&self, output: &deep_ep_combine_out_t) -> Outcome<()> {
         // SAFETY: as the caller promises.
         check(unsafe { deep_ep_handle_combine_recv(self.0, output, null_mut()) })
+    }
+
+    /// For calls on a stream.
+    pub fn raw(&self) -> *mut deep_ep_handle_t {
+        self.0
     }
 
     /// Says that the received rows are no longer read.

@@ -44,6 +44,13 @@ __device__ inline u64 missing_word(const CommParams &c, const OperationState &op
     return bits;
 }
 
+// A word of the set that a peer's verdict names. One that names this rank gave this rank up: then it is that peer.
+__device__ inline u64 adopted_word(const CommParams &c, u32 peer, u32 index) {
+    bool accused = ptx::load_relaxed_sys(verdict_mask(c, c.rank, peer) + c.rank / 64) >> (c.rank % 64) & 1;
+    if (accused) return peer / 64 == index ? 1ull << (peer % 64) : 0;
+    return ptx::load_relaxed_sys(verdict_mask(c, c.rank, peer) + index);
+}
+
 // Called by all threads of a block whose op.status is set. The first block to come writes the report, tells the peers
 // its verdict and poisons the buffer. `number` is that of the signal that was waited for.
 __device__ inline void fail(const CommParams &c, OperationState &op, u64 number) {
@@ -57,7 +64,7 @@ __device__ inline void fail(const CommParams &c, OperationState &op, u64 number)
         u32 words = div_up(c.ranks, 64), count = 0;
         i32 first = -1;
         for (u32 i = 0; i < words; i++) {
-            u64 bits = adopted ? ptx::load_relaxed_sys(verdict_mask(c, c.rank, adopted - 1) + i) : missing_word(c, op, number, i);
+            u64 bits = adopted ? adopted_word(c, adopted - 1, i) : missing_word(c, op, number, i);
             count += __popcll(bits);
             if (first < 0 && bits) first = (i32)(i * 64) + __ffsll((i64)bits) - 1;
             if (lane_id() == 0) report->missing[i] = bits;

@@ -25,6 +25,7 @@ static_assert(EXACT == 16, "EXACT");
 static_assert(WEIGHTS_OF_DISPATCH == 32, "WEIGHTS_OF_DISPATCH");
 static_assert(ASCENDING_K == 64, "ASCENDING_K");
 static_assert(LINK_MAY_OVERFLOW == 128, "LINK_MAY_OVERFLOW");
+static_assert(GUARDED == 512, "GUARDED");
 static_assert(STAMPS == 5, "STAMPS");
 static_assert(TRACE_EVENTS == 65536, "TRACE_EVENTS");
 static_assert(sizeof(BufferState) == 512, "BufferState");

@@ -167,8 +167,9 @@ __device__ __forceinline__ bool may_use_window(const CombineParams &p, const Ope
     return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
 }
 
-// Reads the buffer and the handle and passes the guard where this operation itself writes the window.
-__device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, bool writes, Guard &guard) {
+// Reads the buffer and the handle and passes the guard. Whether there is one is the same on all ranks: it does not depend on
+// whether this one has rows to write.
+__device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, Guard &guard) {
     OperationState &op = s.op;
     begin(p.comm, op, at<const HandleRecord>(p.record));
     if (threadIdx.x == 0) {
@@ -185,7 +186,7 @@ __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, b
     if (op.status != SUCCESS) return false;
     if (s.refused || op.words.in_flight > p.comm.in_flight)
         guard = REFUSED;
-    else if (writes)
+    else if (!(p.flags & GUARDED))
         guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
     if (guard == REFUSED) {
         __syncthreads();

@@ -49,7 +49,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(con
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, i32 *tally) {
     OperationState &op = s.op;
     Guard guard;
-    if (!enter_combine(p, s, (p.flags & COPY_OUT) || p.carried, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     bool last = offer_rows<Row, BY_ROW>(p, s);
     if (last && is_last_warp()) count_combine<BY_ROW>(p, s, true, true);
     if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) return;
@@ -60,8 +60,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
     Guard guard;
-    bool writes = (p.flags & COPY_OUT) || p.carried;
-    if (!enter_combine(p, s, writes, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     if (offer_rows<Row, BY_ROW>(p, s) && is_last_warp()) count_combine<BY_ROW>(p, s, true, false);
     if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
     keep_combine(p, op);

@@ -233,7 +233,7 @@ __device__ inline void find_first_rows(const CombineParams &p, i32 *first_row) {
 template <class Row> __device__ __forceinline__ void reduced_whole(const CombineParams &p, CombineShared &s, i32 *first_row) {
     OperationState &op = s.op;
     Guard guard;
-    if (!enter_combine(p, s, true, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     find_first_rows(p, first_row);
     __syncthreads();
     // Warps of both kinds in every block; which block-local warp does what does not change any result.
@@ -258,7 +258,7 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
 template <class Row> __device__ __forceinline__ void reduced_send(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
     Guard guard;
-    if (!enter_combine(p, s, true, guard)) return end_combine(p, s);
+    if (!enter_combine(p, s, guard)) return end_combine(p, s);
     reduce_role<Row>(p, s, warp_id() * gridDim.x + blockIdx.x, gridDim.x * (blockDim.x / WARP), false);
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     signal_peers(p.comm, DATA, op.words.sent[DATA], signal_value(p.comm, op.epoch));

@@ -41,6 +41,7 @@ enum Flags : u32 {
     WEIGHTS_OF_DISPATCH = 32,
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)
     LINK_MAY_OVERFLOW = 128, // dispatch by expert: the window has no room for every token of every rank
+    GUARDED = 512,        // combine: all ranks have waited for its window when it was handed to its owners
 };
 
 // What an operation notes the time of, where it is traced. A phase ends at each but the first; the last ends at STAMPS.

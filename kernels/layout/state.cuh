@@ -25,6 +25,8 @@ struct alignas(128) BufferState {
     u64 soft_claim;          // number of the newest report that does not poison
     u64 first_bad;           // lowest position of a bad id in this operation, or ~0 (kept inverted: 0 is none)
     u32 tickets[8];          // blocks that have finished each stage of the running operation
+    u64 next_look;           // when a waiting thread may look at host memory again
+    u64 aborted;             // the host's abort word as last seen
 };
 
 // Totals since create. The part of each rank follows, then rows received by each local expert.

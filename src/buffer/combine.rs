@@ -18,6 +18,8 @@ pub(super) struct Ready {
     pub window: usize,
     pub data: Address,
     pub in_place: bool,
+    /// The guard was at combine_input.
+    pub guarded: bool,
     guard: Guard,
     pub op: Op,
 }
@@ -96,9 +98,9 @@ impl Entered<'_> {
         let (epoch, newest) = (self.state.books.epochs.next(), self.state.books.epochs.newest_received());
         let at_send = |ends| guard_at_send(config.sync, false, ends, newest, epoch);
         // The window that is held for this combine, also when the rows come from elsewhere: all ranks take the same.
+        let guarded = progress.input.is_some() && self.state.host.pulls_from_caller();
         let (window, guard) = match progress.input {
-            // The guard of a window that the caller has written already was at combine_input.
-            Some(input) if self.state.host.pulls_from_caller() => (input.window, Guard::Nothing),
+            Some(input) if guarded => (input.window, Guard::Nothing),
             Some(input) => (input.window, at_send(self.state.books.combine.windows.ends(input.window))),
             None => self.state.books.combine.take("combine", at_send)?,
         };
@@ -110,11 +112,11 @@ impl Entered<'_> {
             fingerprint: fingerprint(Operation::Combine, &fields),
         };
         let data = reserved.map_or(request.x.data, |input| input.address);
-        Ok(Ready { plan, arrived, window, data, in_place: reserved.is_some(), guard, op })
+        Ok(Ready { plan, arrived, window, data, in_place: reserved.is_some(), guarded, guard, op })
     }
 
     fn send_combine(&mut self, ready: Ready, progress: &mut Progress) -> Result<()> {
-        let Ready { plan, arrived, window, data, in_place, guard, op } = ready;
+        let Ready { plan, arrived, window, data, in_place, guard, op, .. } = ready;
         self.buffer.statistics.begin(op.epoch);
         let still_reads = progress.open_window.is_some();
         self.guard(op, Kind::Combine, window, guard, still_reads)?;

@@ -288,6 +288,7 @@ impl Entered<'_> {
                 data: ready.data as u64,
                 in_window: ready.in_place && by_rank,
                 claimed: ready.in_place && progress.input.is_some_and(|input| input.claimed),
+                guarded: ready.guarded,
             }),
             receive: sums.map(|(target, stride)| CombineOutput { target, stride, weights }),
             stream,
@@ -296,9 +297,7 @@ impl Entered<'_> {
         let (op, window) = (ready.op, ready.window);
         self.take_epoch(op.epoch)?;
         self.state.books.combine.begin(window, progress.number);
-        if ready.in_place {
-            progress.input = None;
-        }
+        progress.input = None;
         // The kernel itself ends the reads of the dispatch.
         self.end_open_reads(progress, op.epoch);
         let (epoch, fingerprint, shape) = (op.epoch, op.fingerprint, *shape);

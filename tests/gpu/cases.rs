@@ -121,6 +121,9 @@ pub enum Mode {
     InPlace,
 }
 
+/// How many tokens a rank has in a round, and their ids; what is not given is random.
+pub type Routing = fn(&Case, usize, usize) -> (usize, Vec<i64>);
+
 #[derive(Debug, Clone)]
 pub struct Case {
     pub ranks: usize,
@@ -151,6 +154,11 @@ pub struct Case {
     /// The caller's side outputs lie as their elements allow, not at multiples of 16.
     pub skewed: bool,
     pub rounds: usize,
+    /// Inputs are written by the stream just before each dispatch, and ranks are late at random.
+    pub late: bool,
+    /// Arrays come from cuMemAlloc.
+    pub classic_memory: bool,
+    pub routing: Option<Routing>,
 }
 
 impl Default for Case {
@@ -182,6 +190,9 @@ impl Default for Case {
             trace: false,
             skewed: false,
             rounds: 9,
+            late: false,
+            classic_memory: false,
+            routing: None,
         }
     }
 }
@@ -198,6 +209,20 @@ pub struct Inputs {
 impl Case {
     pub fn inputs(&self, rank: usize, round: usize) -> Inputs {
         let mut rng = Rng::new((round * 1000 + rank + 1) as u64 * 7919 + self.hidden as u64);
+        let (tokens, ids) = match self.routing {
+            Some(given) => given(self, rank, round),
+            None => self.random_routing(&mut rng),
+        };
+        Inputs {
+            tokens,
+            x: self.rows.random(&mut rng, tokens * self.hidden),
+            scales: rng.bytes(tokens * self.given_scale_bytes()),
+            ids,
+            weights: rng.floats(tokens * self.topk),
+        }
+    }
+
+    fn random_routing(&self, rng: &mut Rng) -> (usize, Vec<i64>) {
         let tokens = match rng.below(8) {
             0 => 0,
             1 => self.tokens,
@@ -220,13 +245,7 @@ impl Case {
                 ids.push(id);
             }
         }
-        Inputs {
-            tokens,
-            x: self.rows.random(&mut rng, tokens * self.hidden),
-            scales: rng.bytes(tokens * self.given_scale_bytes()),
-            ids,
-            weights: rng.floats(tokens * self.topk),
-        }
+        (tokens, ids)
     }
 
     /// Scales that come with the rows; a cast makes them.
@@ -242,6 +261,30 @@ impl Case {
         match self.int64 {
             true => ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
             false => ids.iter().flat_map(|&id| (id as i32).to_le_bytes()).collect(),
+        }
+    }
+
+    /// Rows that the outputs have room for.
+    pub fn slab_rows(&self) -> usize {
+        let all = match self.max_recv_rows {
+            0 => self.ranks * self.tokens,
+            rows => rows as usize,
+        };
+        let align = self.align as usize;
+        let owned = |rank: usize| match self.map() {
+            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
+            None => self.experts.div_ceil(self.ranks),
+        };
+        let most_local = (0..self.ranks).map(owned).max().unwrap();
+        let rows = match (self.by_expert, self.max_expert_rows) {
+            (false, _) => all,
+            (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
+            (true, rows) => rows as usize,
+        };
+        if self.out_rows > 0 {
+            rows.min(self.out_rows)
+        } else {
+            rows
         }
     }
 

@@ -6,13 +6,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)] // a test may fail by panicking
 
 mod cases;
+mod cuda;
 mod graphs;
 mod memory;
 mod observe;
 mod processes;
 mod ranks;
+mod reports;
 mod rng;
 mod run;
+mod stamped;
+mod stress;
 
 use cases::Case;
 use deepep::capi::*;
@@ -265,6 +269,8 @@ graphs! {
     graph_expert_3_operations: replays(1, true, 12) ranks = 3, by_expert = true, experts = 21, mode = Mode::InPlace;
     graph_expert_20_operations: replays(10, false, 5) ranks = 2, by_expert = true, topk = 6, tokens = 120;
     graph_expert_caller_split: replays(3, true, 6) ranks = 2, by_expert = true, split = true, mode = Mode::Caller;
+    graph_rank_overflow: overflowing(12) ranks = 3, max_recv_rows = 50;
+    graph_expert_overflow: overflowing(12) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     graph_mixed_rank: mixed(30) ranks = 4, mode = Mode::InPlace;
     graph_mixed_rank_windows_2: mixed(30) ranks = 2, mode = Mode::InPlace, windows = 2;
     graph_mixed_rank_ack: mixed(20) ranks = 3, sync = 1, mode = Mode::InPlace, split = true;
@@ -275,6 +281,10 @@ graphs! {
     graph_bad_ids: replays(1, false, 8) ranks = 3, bad_ids = true;
     graph_overflow: replays(1, true, 8) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     graph_1000_replays: replays(1, false, 1000) ranks = 2, tokens = 12, hidden = 64;
+    graph_window_written_at_once: overwriting(8) ranks = 2, mode = Mode::InPlace, windows = 1, tokens = 1500,
+        hidden = 4096, topk = 2;
+    graph_window_written_at_once_ack: overwriting(4) ranks = 2, mode = Mode::InPlace, windows = 1, tokens = 1500,
+        hidden = 4096, topk = 2, sync = 1;
     graph_claims_auto: claims() ranks = 2, mode = Mode::InPlace;
     graph_claims_ack: claims() ranks = 2, mode = Mode::InPlace, sync = 1;
     graph_claims_barrier: claims() ranks = 3, mode = Mode::InPlace, sync = 2;

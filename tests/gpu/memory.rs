@@ -1,8 +1,10 @@
 //! Memory on the host or on the device, behind one face.
 
-use deepep::driver::{Device, Memory, Stream};
-use std::cell::{Cell, RefCell, UnsafeCell};
-use std::sync::Arc;
+use crate::cuda;
+use deepep::driver::{copy_on_device, Device, Memory, Pinned, Stream};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Where {
@@ -16,20 +18,25 @@ pub const POISON: u8 = 0xa5;
 /// Where one rank's arrays lie, and its stream.
 pub struct Arena {
     device: Option<(Arc<Device>, Stream)>,
-    chunk: RefCell<Option<Arc<Chunk>>>,
-}
-
-/// Device memory for many arrays, one behind the other: mapping memory for each takes its time, a sanitizer's above all.
-struct Chunk {
-    memory: Memory,
-    used: Cell<usize>,
+    /// Memory for many arrays, one behind the other, and how much is taken: mapping memory for each takes its time, a
+    /// sanitizer's above all.
+    chunk: Mutex<Option<(Arc<Memory>, usize)>>,
+    gate: Option<Pinned>,
+    /// Times that the gate was closed.
+    closed: AtomicU32,
+    /// Memory from cuMemAlloc, of which arrays are parts; and how much is taken.
+    classic: Option<cuda::Block>,
+    taken: AtomicUsize,
 }
 
 const CHUNK_BYTES: usize = 32 << 20;
 
 pub enum Array {
     Host(UnsafeCell<Vec<u128>>, usize),
-    Device(Arc<Chunk>, usize, usize),
+    /// Of a chunk.
+    Device(Arc<Memory>, usize, usize),
+    /// Of memory that the arena keeps.
+    Part(usize, usize),
 }
 
 impl Arena {
@@ -39,25 +46,51 @@ impl Arena {
             let stream = Stream::new(&device).unwrap();
             (device, stream)
         });
-        Arena { device, chunk: RefCell::default() }
+        let gate = device.as_ref().map(|(device, _)| Pinned::new(device, 8).unwrap());
+        Arena {
+            device,
+            chunk: Mutex::default(),
+            gate,
+            closed: AtomicU32::new(0),
+            classic: None,
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whose arrays come from cuMemAlloc, at addresses that no granule begins with.
+    pub fn classic(place: Where) -> Arena {
+        let arena = Arena::new(place);
+        let classic = arena.device.as_ref().map(|(device, _)| cuda::Block::allocate(device, 64 << 20));
+        Arena { classic, ..arena }
+    }
+
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref().map(|(device, _)| device)
+    }
+
+    fn part_of(&self, classic: &cuda::Block, bytes: usize) -> Array {
+        let size = bytes.next_multiple_of(16);
+        let at = self.taken.fetch_add(size, Ordering::Relaxed) + 16;
+        assert!(at + size <= classic.bytes, "the case is too large for this memory");
+        Array::Part(classic.address as usize + at, bytes)
     }
 
     /// A chunk with room for so many bytes, and where in it.
-    fn room(&self, device: &Arc<Device>, bytes: usize) -> (Arc<Chunk>, usize) {
-        let mut chunk = self.chunk.borrow_mut();
-        if let Some(unused) = chunk.as_mut().and_then(Arc::get_mut) {
-            unused.used.set(0);
+    fn room(&self, device: &Arc<Device>, bytes: usize) -> (Arc<Memory>, usize) {
+        let mut chunk = self.chunk.lock().unwrap();
+        if let Some((_, taken)) = chunk.as_mut().filter(|(memory, _)| Arc::strong_count(memory) == 1) {
+            *taken = 0;
         }
-        if !chunk.as_ref().is_some_and(|chunk| chunk.used.get() + bytes <= chunk.memory.bytes() as usize) {
+        let fits = |(memory, taken): &(Arc<Memory>, usize)| taken + bytes <= memory.bytes() as usize;
+        if !chunk.as_ref().is_some_and(fits) {
             let unit = Memory::granularity(device).unwrap();
             let size = (bytes.max(CHUNK_BYTES) as u64).next_multiple_of(unit);
-            let memory = Memory::allocate(device, size, &[device]).unwrap();
-            *chunk = Some(Arc::new(Chunk { memory, used: Cell::new(0) }));
+            *chunk = Some((Arc::new(Memory::allocate(device, size, &[device]).unwrap()), 0));
         }
-        let chunk = chunk.clone().unwrap();
-        let start = chunk.used.get();
-        chunk.used.set((start + bytes).next_multiple_of(256));
-        (chunk, start)
+        let (memory, taken) = chunk.as_mut().unwrap();
+        let start = *taken;
+        *taken = (start + bytes).next_multiple_of(256);
+        (memory.clone(), start)
     }
 
     pub fn stream(&self) -> *mut std::ffi::c_void {
@@ -71,13 +104,39 @@ impl Arena {
         }
     }
 
+    /// What is enqueued from here on waits until the gate is opened. The host backend has no stream to hold up.
+    pub fn close_gate(&self) {
+        if let (Some((device, stream)), Some(gate)) = (&self.device, &self.gate) {
+            let number = self.closed.fetch_add(1, Ordering::Relaxed) + 1;
+            cuda::wait_for_word(device, stream.pointer() as *mut _, gate.address(), number);
+        }
+    }
+
+    pub fn open_gate(&self) {
+        if let Some(gate) = &self.gate {
+            gate.words()[0].store(self.closed.load(Ordering::Relaxed).into(), Ordering::Release);
+        }
+    }
+
+    /// Enqueues a copy.
+    pub fn copy(&self, to: usize, from: usize, bytes: usize) {
+        match &self.device {
+            None => unsafe { (from as *const u8).copy_to(to as *mut u8, bytes) },
+            Some((device, stream)) => unsafe {
+                let _guard = device.enter().unwrap();
+                copy_on_device(device, to as u64, from as u64, bytes as u64, stream.pointer()).unwrap();
+            },
+        }
+    }
+
     /// A poisoned array.
     pub fn array(&self, bytes: usize) -> Array {
         let array = match &self.device {
+            Some(_) if self.classic.is_some() => self.part_of(self.classic.as_ref().unwrap(), bytes),
             None => Array::Host(UnsafeCell::new(vec![0; bytes.div_ceil(16).max(1)]), bytes),
             Some((device, _)) => {
-                let (chunk, start) = self.room(device, bytes);
-                Array::Device(chunk, start, bytes)
+                let (memory, start) = self.room(device, bytes);
+                Array::Device(memory, start, bytes)
             }
         };
         self.write_at(array.address(), &vec![POISON; bytes]);
@@ -121,13 +180,14 @@ impl Array {
     pub fn address(&self) -> usize {
         match self {
             Array::Host(words, _) => unsafe { (*words.get()).as_mut_ptr() as usize },
-            Array::Device(chunk, start, _) => chunk.memory.address() as usize + start,
+            Array::Device(memory, start, _) => memory.address() as usize + start,
+            Array::Part(address, _) => *address,
         }
     }
 
     pub fn bytes(&self) -> usize {
         match self {
-            Array::Host(_, bytes) | Array::Device(_, _, bytes) => *bytes,
+            Array::Host(_, bytes) | Array::Device(_, _, bytes) | Array::Part(_, bytes) => *bytes,
         }
     }
 

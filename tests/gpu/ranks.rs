@@ -27,7 +27,22 @@ pub struct Buffer(pub *mut deep_ep_buffer_t);
 unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
+/// A rank's place in a world, for its thread.
+#[derive(Clone, Copy)]
+pub struct Seat {
+    pub comm: *mut deep_ep_comm_t,
+    pub buffer: Buffer,
+}
+
+unsafe impl Send for Seat {}
+
 impl World {
+    /// The seats of all ranks at a buffer.
+    pub fn seats(&self, buffers: Vec<Buffer>) -> impl Iterator<Item = (usize, Seat)> + '_ {
+        let seat = |(&comm, buffer)| Seat { comm, buffer };
+        self.comms.iter().zip(buffers).map(seat).enumerate()
+    }
+
     pub fn create(place: Where, ranks: usize) -> Result<World, (deep_ep_status_t, String)> {
         let mut config = unsafe { std::mem::zeroed() };
         ok(unsafe { deep_ep_comm_config_init(&mut config, size_of::<deep_ep_comm_config_t>()) });
@@ -50,6 +65,18 @@ impl World {
         let map = map.map_or(std::ptr::null(), <[i32]>::as_ptr);
         ok(unsafe { deep_ep_buffer_create_local(self.comms.as_ptr(), config, map, buffers.as_mut_ptr()) });
         buffers.into_iter().map(Buffer).collect()
+    }
+
+    /// The same, unless the backend does not have what the configuration asks for.
+    pub fn buffers_if_supported(&self, config: &deep_ep_buffer_config_t) -> Option<Vec<Buffer>> {
+        let (comms, mut buffers) = (self.comms.as_ptr(), vec![std::ptr::null_mut(); self.comms.len()]);
+        match unsafe { deep_ep_buffer_create_local(comms, config, std::ptr::null(), buffers.as_mut_ptr()) } {
+            deep_ep_status_t::DEEP_EP_UNSUPPORTED => None,
+            status => {
+                ok(status);
+                Some(buffers.into_iter().map(Buffer).collect())
+            }
+        }
     }
 }
 

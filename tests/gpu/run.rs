@@ -52,26 +52,17 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let mut local_experts = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
-        let all = match case.max_recv_rows {
-            0 => case.ranks * case.tokens,
-            rows => rows as usize,
-        };
-        let align = case.align as usize;
-        let most_local = (0..case.ranks)
-            .map(|r| match case.map() {
-                Some(map) => map.iter().filter(|&&owner| owner as usize == r).count(),
-                None => case.experts.div_ceil(case.ranks),
-            })
-            .max()
-            .unwrap();
-        let slab_rows = match (case.by_expert, case.max_expert_rows) {
-            (false, _) => all,
-            (true, 0) => (all * most_local.min(case.topk) + most_local * (align - 1)) / align * align,
-            (true, rows) => rows as usize,
-        };
-        let slab_rows = if case.out_rows > 0 { slab_rows.min(case.out_rows) } else { slab_rows };
-        let arena = Arena::new(place);
-        Rank { case, rank, buffer, handle, arena, local_experts, slab_rows, outputs: Vec::new() }
+        let arena = if case.classic_memory { Arena::classic(place) } else { Arena::new(place) };
+        Rank {
+            case,
+            rank,
+            buffer,
+            handle,
+            arena,
+            local_experts,
+            slab_rows: case.slab_rows(),
+            outputs: Vec::new(),
+        }
     }
 
     fn rounds(mut self) -> Outputs {
@@ -131,12 +122,21 @@ impl<'a> Rank<'a> {
         let mut rng = Rng::new(round as u64 + 77 * self.rank as u64);
         // A cached dispatch sends other rows by the same routing.
         let x = if cached { case.rows.random(&mut rng, inputs.tokens * case.hidden) } else { inputs.x };
-        let x = self.arena.filled(&x);
-        let scales = self.arena.filled(&inputs.scales);
-        let ids = self.arena.filled(&case.id_bytes(&inputs.ids));
+        let mut late = Vec::new();
+        let mut given = |content: &[u8]| {
+            let array = self.arena.filled(content);
+            if !case.late {
+                return array;
+            }
+            let poisoned = self.arena.array(content.len());
+            late.push((poisoned.address(), array));
+            poisoned
+        };
+        let (x, scales) = (given(&x), given(&inputs.scales));
+        let ids = given(&case.id_bytes(&inputs.ids));
         let weights: Vec<u8> = inputs.weights.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let weights = self.arena.filled(&weights);
-        let on_device = self.arena.filled(&(inputs.tokens as i32).to_le_bytes());
+        let weights = given(&weights);
+        let on_device = given(&(inputs.tokens as i32).to_le_bytes());
         request.num_tokens = inputs.tokens as i64;
         // Now and then the number is read from memory.
         if round % 3 == 1 && !cached {
@@ -172,6 +172,11 @@ impl<'a> Rank<'a> {
         }
         let mut received = self.landing();
         let (handle, stream) = (self.handle, self.arena.stream());
+        if case.late {
+            self.dawdle();
+            self.arena.close_gate();
+            late.iter().for_each(|(to, from)| self.arena.copy(*to, from.address(), from.bytes()));
+        }
         unsafe {
             if case.split {
                 ok(deep_ep_handle_dispatch_send(handle, &request, stream));
@@ -180,8 +185,19 @@ impl<'a> Rank<'a> {
                 ok(deep_ep_handle_dispatch(handle, &request, &mut received.out, stream));
             }
         }
+        if case.late {
+            self.dawdle();
+            self.arena.open_gate();
+        }
         self.arena.wait();
         received
+    }
+
+    /// Up to two milliseconds, another time in every run.
+    fn dawdle(&self) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let micros = Rng::new(u64::from(now.subsec_nanos()) + 7 * self.rank as u64).below(2000);
+        std::thread::sleep(std::time::Duration::from_micros(micros as u64));
     }
 
     fn landing(&self) -> Received {

@@ -20,6 +20,8 @@ pub struct CombineInput<'a> {
     pub in_window: bool,
     /// The device has given the window, or its area, to the handle.
     pub claimed: bool,
+    /// The window's guard was at combine_input, on every rank, wherever the rows of this one come from.
+    pub guarded: bool,
 }
 
 /// Where its sums go.
@@ -156,6 +158,9 @@ fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool,
     }
     if input.claimed {
         params.flags |= CLAIMED;
+    }
+    if input.guarded {
+        params.flags |= GUARDED;
     }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;

@@ -9,7 +9,7 @@ use crate::driver::{capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinn
 use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
-use crate::plan::device::{self, HandleArrays, Region};
+use crate::plan::device::{self, HandleArrays, Region, Tuning};
 use crate::plan::layout::Areas;
 use crate::plan::report::Report;
 use crate::plan::request::Address;
@@ -65,6 +65,7 @@ pub fn region_bytes(site: &Site, config: &Config) -> Result<u64> {
 
 fn region(site: &Site, config: &Config) -> Result<Region> {
     device::check(config)?;
+    Tuning::blocks(config, 0, site.blocks)?;
     Region::of(config, site.place.device.sms.into(), STATE_BYTES)
 }
 

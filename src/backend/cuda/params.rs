@@ -54,6 +54,7 @@ numbers_of_kernels! {
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
     LINK_MAY_OVERFLOW: u32 = 128;
+    GUARDED: u32 = 512;
     STAMPS: usize = 5;
     TRACE_EVENTS: usize = 1 << 16;
 }

@@ -5,6 +5,7 @@ use super::receive::{copy_small, store, Place, Receive, Received, Slab};
 use super::routing::Routing;
 use super::rows::{copy_row_to_many, zero_row, Stream};
 use super::send::Scratch;
+use crate::plan::request::Address;
 use crate::plan::routing::{aligned_offsets, NONE};
 
 impl Host {
@@ -20,7 +21,7 @@ impl Host {
         let received = self.count_experts(receive, routing);
         let bytes = received.rows as usize * receive.shape.row_bytes as usize;
         let stream = Stream::for_bytes(bytes);
-        self.blank_side(receive);
+        self.blank_side(receive, routing);
         for slab in slabs {
             for from in slab.first..slab.first + slab.rows {
                 // SAFETY: positions were clamped to the capacity that the arrangement was checked to have.
@@ -119,16 +120,32 @@ impl Host {
         received
     }
 
-    /// Writes "nothing here" to the side outputs of all rows that fit; rows that are there overwrite it.
-    fn blank_side(&self, receive: &Receive) {
-        let slabs = if self.config.layout.packed() { 1 } else { self.config.experts.of_rank(self.me).len() };
-        let rows = slabs * receive.arrangement.capacity as usize;
+    /// Writes "nothing here" to the side outputs of all rows that fit, as far as it does not stand there already; rows
+    /// that are there overwrite it.
+    fn blank_side(&self, receive: &Receive, routing: &mut Routing) {
+        let capacity = receive.arrangement.capacity as usize;
         let outputs = &receive.outputs;
+        let own = [
+            outputs.ids == routing.out_ids.as_ptr() as usize,
+            outputs.weights == routing.out_weights.as_ptr() as usize,
+            outputs.source == routing.out_source.as_ptr() as usize,
+        ];
+        let packed = self.config.layout.packed();
+        let slabs = if packed { 1 } else { self.config.experts.of_rank(self.me).len() };
+        let written = |own: bool| routing.written.slabs(capacity).filter(|_| own);
         // SAFETY: side outputs have room for as many rows as x.
         unsafe {
-            std::slice::from_raw_parts_mut(outputs.ids as *mut i32, rows).fill(NONE);
-            std::slice::from_raw_parts_mut(outputs.weights as *mut f32, rows).fill(0.0);
-            std::slice::from_raw_parts_mut(outputs.source as *mut i64, rows).fill(-1);
+            blank(outputs.ids, [slabs, capacity], written(own[0]), NONE);
+            blank(outputs.weights, [slabs, capacity], written(own[1]), 0.0f32);
+            blank(outputs.source, [slabs, capacity], written(own[2]), -1i64);
+        }
+        if own != [true; 3] {
+            routing.written.forget();
+        } else if packed {
+            let end = routing.expert_offsets.last().map_or(0, |&end| end as usize);
+            routing.written.note(capacity, std::iter::once(end));
+        } else {
+            routing.written.note(capacity, routing.expert_counts.iter().map(|&rows| rows as usize));
         }
     }
 
@@ -195,6 +212,23 @@ impl Host {
                         scales.wrapping_add(column * to.scale_col as usize).write_bytes(0, bytes);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Blanks all slabs, or of each as many elements as were written.
+///
+/// # Safety
+/// `base` has room for all slabs.
+unsafe fn blank<T: Copy>(base: Address, [slabs, capacity]: [usize; 2], written: Option<&[usize]>, value: T) {
+    // SAFETY: as the caller promises.
+    let all = unsafe { std::slice::from_raw_parts_mut(base as *mut T, slabs * capacity) };
+    match written {
+        None => all.fill(value),
+        Some(written) => {
+            for (slab, &rows) in all.chunks_exact_mut(capacity).zip(written) {
+                slab[..rows].fill(value);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The memory of one handle: the routing it sent, the routing it received, and the small outputs of a dispatch.
 
 use crate::plan::config::{Config, Layout};
-use crate::plan::layout::expert_rows_of;
+use crate::plan::layout::{expert_rows_of, slabs};
 use crate::plan::request::Address;
 use std::ops::Range;
 
@@ -27,11 +27,42 @@ pub struct Routing {
     pub out_ids: Vec<i32>,
     pub out_weights: Vec<f32>,
     pub out_source: Vec<i64>,
+    pub written: Written,
     pub rank_counts: Vec<i32>,
     pub expert_counts: Vec<i32>,
     pub expert_offsets: Vec<i64>,
     pub true_rows: Vec<i64>,
     pub source_ranges: Vec<i32>,
+}
+
+/// How far the last receive wrote the outputs by expert that lie here: what is behind is blank already.
+pub struct Written {
+    /// Rows that its slabs had room for; `None` when it did not write all three, or nobody has yet.
+    capacity: Option<usize>,
+    /// [slabs] rows from the front of each.
+    rows: Vec<usize>,
+}
+
+impl Written {
+    fn new(slabs: usize) -> Written {
+        Written { capacity: None, rows: vec![0; slabs] }
+    }
+
+    /// Rows at the front of each slab, behind which all is blank; `None` if that is not known. Slabs of a few cache lines
+    /// are sooner filled all at once than looked at one by one.
+    pub fn slabs(&self, capacity: usize) -> Option<&[usize]> {
+        const FEW: usize = 16;
+        (self.capacity == Some(capacity) && capacity > FEW).then_some(&self.rows[..])
+    }
+
+    pub fn note(&mut self, capacity: usize, rows: impl Iterator<Item = usize>) {
+        self.capacity = Some(capacity);
+        self.rows.iter_mut().zip(rows).for_each(|(old, new)| *old = new);
+    }
+
+    pub fn forget(&mut self) {
+        self.capacity = None;
+    }
 }
 
 /// How many elements each array has; the arrays and the size function are made from the same numbers.
@@ -44,6 +75,7 @@ struct Lengths {
     expert_rows: usize,
     ranks: usize,
     local: usize,
+    slabs: usize,
     ranges: usize,
 }
 
@@ -65,6 +97,7 @@ impl Lengths {
             expert_rows: rows * k * by_expert,
             ranks: config.num_ranks,
             local,
+            slabs: slabs(config, rank).0 as usize * by_expert,
             ranges: local * config.num_ranks * 2 * by_expert,
         }
     }
@@ -86,6 +119,7 @@ impl Routing {
             out_ids: vec![0; n.out_k],
             out_weights: vec![0.0; n.out_k],
             out_source: vec![0; n.out],
+            written: Written::new(n.slabs),
             rank_counts: vec![0; n.ranks],
             expert_counts: vec![0; n.local],
             expert_offsets: vec![0; n.local + 1],
@@ -99,7 +133,7 @@ impl Routing {
         let n = Lengths::of(config, rank);
         let fours =
             4 * n.tokens_k + 2 * n.rows_k + n.expert_rows + 2 * n.ranks + 2 * n.out_k + n.local + n.ranges;
-        let eights = n.rows + n.out + n.local + 1 + 2;
+        let eights = n.rows + n.out + n.slabs + n.local + 1 + 2;
         4 * fours as u64 + 8 * eights as u64 + size_of::<Routing>() as u64
     }
 
@@ -139,6 +173,19 @@ mod tests {
     use crate::plan::config::RawConfig;
 
     #[test]
+    fn what_is_not_known_to_be_blank_is_filled_whole() {
+        let mut written = Written::new(2);
+        assert_eq!(written.slabs(80), None, "nobody has written yet");
+        written.note(80, [3, 0].into_iter());
+        assert_eq!(written.slabs(80), Some(&[3, 0][..]));
+        assert_eq!(written.slabs(40), None, "slabs of another size lie elsewhere");
+        written.forget();
+        assert_eq!(written.slabs(80), None);
+        written.note(1, [1, 1].into_iter());
+        assert_eq!(written.slabs(1), None);
+    }
+
+    #[test]
     fn the_size_is_what_is_allocated() {
         for layout in 0..4 {
             let raw = RawConfig {
@@ -161,7 +208,8 @@ mod tests {
                     );
                 let eights =
                     [&r.recv_source, &r.out_source, &r.expert_offsets, &r.true_rows].map(Vec::capacity);
-                let total = fours.sum::<usize>() * 4 + eights.iter().sum::<usize>() * 8;
+                let eights = eights.iter().sum::<usize>() + r.written.rows.capacity();
+                let total = fours.sum::<usize>() * 4 + eights * 8;
                 assert_eq!(Routing::bytes(&config, rank), (total + size_of::<Routing>()) as u64);
                 let ranges = r.own_ranges().into_iter().filter(|range| !range.is_empty()).count();
                 assert_eq!(Routing::num_ranges(&config, rank), ranges);

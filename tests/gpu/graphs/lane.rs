@@ -1,8 +1,8 @@
 //! One dispatch and combine with everything that a graph freezes: a handle, and memory for inputs and outputs. The experts
 //! are a copy of the received rows.
 
-use super::driver;
 use crate::cases::{Case, Mode};
+use crate::cuda;
 use crate::memory::{Arena, Array};
 use crate::ranks::{ok, Buffer};
 use deepep::capi::*;
@@ -37,13 +37,7 @@ impl<'a> Lane<'a> {
         let mut handle = std::ptr::null_mut();
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let local_experts = ranks_own(buffer);
-        let all = case.ranks * case.tokens;
-        let (most, align) = (case.experts.div_ceil(case.ranks), case.align as usize);
-        let slab_rows = match (case.by_expert, case.max_expert_rows) {
-            (false, _) => all,
-            (true, 0) => (all * most.min(case.topk) + most * (align - 1)) / align * align,
-            (true, rows) => rows as usize,
-        };
+        let slab_rows = case.slab_rows();
         let row = case.hidden * case.rows.given_bytes();
         let k = if case.by_expert { 1 } else { case.topk };
         let landing = [
@@ -171,7 +165,20 @@ impl<'a> Lane<'a> {
         ok(self.combine_status(stream));
     }
 
+    /// Two combines of one dispatch. The second gives back other rows, in the same window if there is only one, as soon as
+    /// this rank has the sums of the first; those are kept.
+    pub fn combine_and_overwrite(&self, stream: *mut c_void) {
+        ok(self.combine_from(self.received.get(), stream));
+        self.copy(self.given.address(), self.sums.address(), self.sums.bytes(), stream);
+        ok(self.combine_from(self.landing[0].address(), stream));
+        self.copy(self.sums.address(), self.given.address(), self.sums.bytes(), stream);
+    }
+
     pub fn combine_status(&self, stream: *mut c_void) -> deep_ep_status_t {
+        self.combine_from(self.received.get(), stream)
+    }
+
+    fn combine_from(&self, rows: usize, stream: *mut c_void) -> deep_ep_status_t {
         let case = self.case;
         let mut input: deep_ep_combine_in_t = unsafe { std::mem::zeroed() };
         let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
@@ -186,7 +193,7 @@ impl<'a> Lane<'a> {
         if case.mode == Mode::InPlace {
             ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut input.x, stream) });
         }
-        self.copy(input.x.data as usize, self.received.get(), self.slab_rows * self.row_bytes(), stream);
+        self.copy(input.x.data as usize, rows, self.slab_rows * self.row_bytes(), stream);
         if case.by_expert {
             input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
         }
@@ -214,7 +221,7 @@ impl<'a> Lane<'a> {
         if stream.is_null() {
             return unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
         }
-        driver::copy(to, from, bytes, stream);
+        cuda::copy(to, from, bytes, stream);
     }
 
     /// Whether a run has left the sums alone and no rows.
@@ -232,6 +239,12 @@ impl<'a> Lane<'a> {
             deep_ep_status_t::DEEP_EP_SUCCESS => Ok(counts),
             refused => Err(refused),
         }
+    }
+
+    /// At most so many tokens in the next run.
+    pub fn limit(&self, round: usize, tokens: usize) {
+        let tokens = self.case.inputs(self.rank, round).tokens.min(tokens);
+        self.arena.write_at(self.tokens.address(), &(tokens as i32).to_le_bytes());
     }
 
     /// An id that is none, in a row that is there.

@@ -1,19 +1,18 @@
 //! CUDA graphs: what a graph's replays give, with other inputs each time, is what the host backend gives for the same calls.
 
-mod driver;
 mod lane;
 mod lost;
 mod refused;
 mod reset;
 
 use crate::cases::Case;
+use crate::cuda::{self, CaptureMode, Graph};
 use crate::memory::{Arena, Where};
 use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
 use deepep::capi::*;
-use driver::{CaptureMode, Graph};
 use lane::Lane;
 use std::ffi::c_void;
 use std::sync::Barrier;
@@ -53,7 +52,7 @@ impl<'a> Player<'a> {
         let stream = self.stream();
         match stream.is_null() {
             true => Record::Calls(Box::new(move || work(stream))),
-            false => Record::Graph(driver::capture(stream, mode, || work(stream))),
+            false => Record::Graph(cuda::capture(stream, mode, || work(stream))),
         }
     }
 
@@ -151,6 +150,28 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
     });
 }
 
+/// One rank is done with its sums long before the other, and writes the next rows into the window that the other still pulls
+/// from, unless it is held back.
+pub fn overwriting(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| {
+            lane.dispatch(stream);
+            lane.combine_and_overwrite(stream);
+        });
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            if player.rank == 0 {
+                lane.limit(time, 1);
+            }
+            player.play(&graph);
+            outputs.extend(lane.written(&format!("{time}")));
+        }
+        outputs
+    });
+}
+
 /// Whether `combine_input` runs its barrier exactly where the rule asks for it, which the epochs tell.
 pub fn claims(case: Case) {
     same(&case, 1, &|player| {
@@ -185,6 +206,23 @@ pub fn claims(case: Case) {
             player.play(&graphs[1]);
             pair(player.stream());
             note(&format!("mixed {time}"));
+        }
+        outputs
+    });
+}
+
+/// Replays in which more rows may come than fit: that is reported each time, and taken.
+pub fn overflowing(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream));
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            player.play(&graph);
+            outputs.extend(lane.look(&format!("{time}")));
+            let status = player.status() as u32;
+            outputs.push((format!("{time} report"), status.to_le_bytes().to_vec()));
         }
         outputs
     });
@@ -263,7 +301,7 @@ pub fn forked(case: Case, times: usize) {
         let beside = Arena::new(if player.stream().is_null() { Where::Host } else { Where::Device });
         let join = |first: Stream, second: Stream| {
             if !first.is_null() {
-                driver::join(first, second);
+                cuda::join(first, second);
             }
         };
         let graph = player.record(CaptureMode::Relaxed, |stream| {

@@ -1,5 +1,6 @@
-//! What a caller of the library does with the driver itself: captures, graphs, events.
+//! What a caller of the library does with the driver itself: captures, graphs, events, contexts, memory.
 
+use crate::memory::Arena;
 use deepep::driver::Device;
 use std::ffi::{c_void, CString};
 use std::sync::Arc;
@@ -34,6 +35,24 @@ macro_rules! call {
 pub enum CaptureMode {
     Global = 0,
     Relaxed = 2,
+}
+
+/// Makes calls while a stream is captured, and throws away what came of it.
+pub fn during_a_capture(stream: Pointer, work: impl FnOnce()) {
+    let device = Device::open(0).unwrap();
+    {
+        let _guard = device.enter().unwrap();
+        call!("cuStreamBeginCapture_v2", stream => Pointer, CaptureMode::Global as u32 => u32);
+    }
+    work();
+    let _guard = device.enter().unwrap();
+    let end: unsafe extern "C" fn(Pointer, *mut Pointer) -> u32 =
+        unsafe { std::mem::transmute(function("cuStreamEndCapture")) };
+    let mut graph = std::ptr::null_mut();
+    // A call that captures do not allow makes the capture invalid, and its end says so.
+    if unsafe { end(stream, &mut graph) } == 0 {
+        call!("cuGraphDestroy", graph => Pointer);
+    }
 }
 
 /// Captures what `work` enqueues on a stream, and makes it a graph.
@@ -84,4 +103,60 @@ pub fn copy(to: usize, from: usize, bytes: usize, stream: Pointer) {
     let device = Device::open(0).unwrap();
     let _guard = device.enter().unwrap();
     call!("cuMemcpyDtoDAsync_v2", to as u64 => u64, from as u64 => u64, bytes => usize, stream => Pointer);
+}
+
+/// The stream goes on when the word, which the host may store, is at least `value`.
+pub fn wait_for_word(device: &Device, stream: Pointer, word: u64, value: u32) {
+    const AT_LEAST: u32 = 0;
+    let _guard = device.enter().unwrap();
+    call!("cuStreamWaitValue32_v2", stream => Pointer, word => u64, value => u32, AT_LEAST => u32);
+}
+
+/// Bytes that are free on the arena's device.
+pub fn free_bytes(arena: &Arena) -> usize {
+    let _guard = arena.device().unwrap().enter().unwrap();
+    let (mut free, mut all) = (0, 0);
+    call!("cuMemGetInfo_v2", &mut free => *mut usize, &mut all => *mut usize);
+    free
+}
+
+/// The calling thread's current context; null if it has none.
+pub fn current_context() -> Pointer {
+    let mut context = std::ptr::null_mut();
+    call!("cuCtxGetCurrent", &mut context => *mut Pointer);
+    context
+}
+
+/// A context of one's own on the first device, current from here on.
+pub fn new_context() -> Pointer {
+    let mut context = std::ptr::null_mut();
+    call!("cuCtxCreate_v2", &mut context => *mut Pointer, 0 => u32, 0 => i32);
+    context
+}
+
+pub fn end_context(context: Pointer) {
+    call!("cuCtxDestroy_v2", context => Pointer);
+}
+
+/// Memory from cuMemAlloc. Freeing it waits for all kernels.
+pub struct Block {
+    device: Arc<Device>,
+    pub address: u64,
+    pub bytes: usize,
+}
+
+impl Block {
+    pub fn allocate(device: &Arc<Device>, bytes: usize) -> Block {
+        let _guard = device.enter().unwrap();
+        let mut address = 0;
+        call!("cuMemAlloc_v2", &mut address => *mut u64, bytes => usize);
+        Block { device: device.clone(), address, bytes }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let _guard = self.device.enter().unwrap();
+        call!("cuMemFree_v2", self.address => u64);
+    }
 }
