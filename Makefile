@@ -1,5 +1,6 @@
 # make demo      one MoE layer over 4 ranks on a text: make demo FILE=path
 # make test      everything that can be tested without a GPU
+# make test-emulated  part of it: the CUDA kernels on the CPU, against the host backend; DEEPEP_EMULATED=all for every case
 # make cuda      the library with its CUDA kernels; fetches nvcc 13.0 if there is none
 # make test-gpu  the CUDA backend against the host backend, on a machine with a GPU; target/gpu-tests is the program
 # make test-gpu-sanitizers  its small cases under compute-sanitizer: races, barriers, bounds, uninitialised reads
@@ -13,7 +14,7 @@ SHELL := /bin/bash
 NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvidia-cuda-runtime
 CUDA_VENV := target/cuda-venv
 
-.PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-rust test-python test-go bench install lint clean setup
+.PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-emulated test-rust test-python test-go bench install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -50,6 +51,19 @@ target/gpu-tests: cuda
 target/gpu-tests-plain: cuda target/gpu-tests
 	export NVCC_APPEND_FLAGS=-DEP_PLAIN_STORES; $(GPU_TESTS)
 
+# The kernels as C++ and a driver that runs them: see tests/emulator. Of their own profile, so that they are in no other build.
+EMULATED := target/emulated
+
+test-emulated: $(EMULATED)/libcuda.so.1
+	DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)" \
+		cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
+		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $(EMULATED)/gpu-tests
+	tests/emulator/mutations.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
+	tests/emulator/test.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
+
+$(EMULATED)/libcuda.so.1: $(wildcard tests/emulator/*.cpp tests/emulator/*.h tests/emulator/driver/*) tests/emulator/build.sh | setup
+	tests/emulator/build.sh $(CURDIR)/$@
+
 $(CUDA_VENV)/ready:
 	python3 -m venv $(CUDA_VENV)
 	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(NVCC_WHEELS:%='%==13.0.*')
@@ -61,7 +75,7 @@ setup:
 demo: build
 	cargo run --release --quiet --example moe -- $(FILE)
 
-test: test-rust test-python test-go
+test: test-rust test-emulated test-python test-go
 	@echo "all tests passed"
 
 test-rust: build

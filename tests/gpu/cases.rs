@@ -3,6 +3,11 @@
 use crate::rng::Rng;
 use deepep::capi::*;
 
+/// How many times longer everything may take: under a sanitizer, or on an emulated device.
+pub fn patience() -> u32 {
+    std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     Bf16,
@@ -330,10 +335,8 @@ impl Case {
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
         config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };
-        // Under a sanitizer everything takes longer.
-        let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
-        config.timeout_ms = 4000 * factor;
-        config.first_timeout_ms = 6000 * factor;
+        config.timeout_ms = 4000 * patience();
+        config.first_timeout_ms = 6000 * patience();
         if place == crate::Where::Device {
             config.num_stages = self.stages;
             config.num_sms = self.sms;
