@@ -62,9 +62,12 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     if (offer_rows<Row, BY_ROW>(p, s) && is_last_warp()) count_combine<BY_ROW>(p, s, true, false);
-    if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
+    if (!pass_ticket(p.comm, op, TICKET_SUMMED)) return;
+    Outcome o = combine_outcome(p, op, guard);
+    if (op.held.open) o.acknowledged = acknowledge(p.comm, op); // the dispatched rows are read; the window's own reads end in the receive
+    if (threadIdx.x != 0) return;
     keep_combine(p, op);
-    finish(p.comm, op, combine_outcome(p, op, guard));
+    finish(p.comm, op, o);
 }
 
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, i32 *tally) {

@@ -379,7 +379,7 @@ graphs! {
         mode = Mode::Caller;
     graph_slots_mixed: mixed(20) ranks = 2, slotted = true, mode = Mode::InPlace, windows = 1;
     graph_slots_mixed_ack: mixed(20) ranks = 3, slotted = true, by_expert = true, sync = 1, split = true;
-    graph_slots_apart: apart(12) ranks = 3, slotted = true, mode = Mode::InPlace;
+    graph_slots_apart: apart(12) ranks = 3, slotted = true, mode = Mode::InPlace, windows = 1;
     graph_slots_two_buffers: two_buffers(8) ranks = 2, slotted = true;
 }
 

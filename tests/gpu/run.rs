@@ -77,6 +77,8 @@ impl<'a> Rank<'a> {
         if self.case.trace {
             let dispatched = ["dispatch counts", "dispatch rows", "dispatch data", "dispatch receive"];
             let combined = ["combine rows", "combine data", "combine sums"];
+            // Slotted layouts exchange no counts.
+            let dispatched = &dispatched[usize::from(self.case.slotted)..];
             let most = dispatched.iter().chain(&combined).map(|&name| (name, 4)).collect::<Vec<_>>();
             observe::phases(self.case, &most, self.buffer);
         }

@@ -102,9 +102,8 @@ fn play(
             scope.spawn(move || {
                 let arena = Arena::new(place);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
-                let mut outputs = script(&player);
-                for &buffer in &player.buffers {
-                    outputs.push(observe::counted(buffer, case.ranks)); // replays count too
+                let outputs = script(&player);
+                for buffer in &player.buffers {
                     ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
                 }
                 outputs
@@ -146,6 +145,7 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
             let numbers = [found.status as i64, found.operation.into(), found.row, found.value];
             outputs.push((format!("{time} report"), numbers.iter().flat_map(|n| n.to_le_bytes()).collect()));
         }
+        outputs.push(observe::counted(player.buffers[0], case.ranks)); // replays count too
         outputs
     });
 }
