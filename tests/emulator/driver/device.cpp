@@ -65,7 +65,7 @@ DRIVER_API cuDeviceGetName(char *name, int length, int) {
 
 DRIVER_API cuDeviceGetAttribute(int *value, int attribute, int) {
     switch (attribute) {
-    case MULTIPROCESSORS: *value = int(emulator::setting("EMULATOR_SMS", 16)); return SUCCESS;
+    case MULTIPROCESSORS: *value = int(emulator::setting("EMULATOR_SMS", 8)); return SUCCESS;
     case SHARED_BYTES: *value = int(emulator::MAX_SHARED_BYTES); return SUCCESS;
     case L2_CACHE: *value = 60 << 20; return SUCCESS;
     case MAJOR: *value = 9; return SUCCESS;
