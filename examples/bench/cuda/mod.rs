@@ -23,7 +23,7 @@ use std::path::PathBuf;
 const RANKS: usize = 2;
 const POOL_BYTES: u64 = 6 << 30;
 const QUICK_TOKENS: usize = 16;
-const QUICK_POOL_BYTES: u64 = 160 << 20;
+const QUICK_POOL_BYTES: u64 = 1 << 30;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -33,6 +33,9 @@ pub struct Options {
     /// Only cases whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
+    /// Only say which cases there are.
+    #[arg(long)]
+    list: bool,
     /// Replays of each graph of 20 operations; sweeps take a quarter.
     #[arg(long, default_value_t = 200)]
     replays: usize,
@@ -43,7 +46,7 @@ pub struct Options {
     #[arg(long)]
     shared: bool,
     /// Few tokens and replays: shows that it works, not how fast.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "results")]
     quick: bool,
     /// Write throughput_SETUP.json, latency_SETUP.json and sweeps_SETUP.json into this directory.
     #[arg(long)]
@@ -71,6 +74,9 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Outcome<()> {
+    if options.list {
+        return options.list_cases();
+    }
     if let Some(rank) = options.rank {
         let gpu = gpu::Gpu::open(rank)?;
         let cases = options.cases(gpu.sms)?;
@@ -128,6 +134,18 @@ impl Options {
         Ok(cases)
     }
 
+    fn has_memory_case(&self) -> Outcome<bool> {
+        Ok(self.groups()?.contains(&Group::Latency) && self.chosen(memory::CASE))
+    }
+
+    fn list_cases(&self) -> Outcome<()> {
+        self.cases(u32::MAX)?.iter().for_each(|case| println!("{}", case.id));
+        if self.has_memory_case()? {
+            println!("{}", memory::CASE);
+        }
+        Ok(())
+    }
+
     fn measure(&self) -> Outcome<Vec<Record>> {
         let devices = gpu::count();
         if devices == 0 {
@@ -156,7 +174,7 @@ impl Options {
             true => group::threads(gpu, RANKS, &cases, &self.effort(), tell)?,
             false => group::processes(RANKS, &std::env::args().skip(1).collect::<Vec<_>>(), &cases, tell)?,
         }
-        if self.groups()?.contains(&Group::Latency) && self.chosen(memory::CASE) {
+        if self.has_memory_case()? {
             records.push(setup.memory(memory::CASE, memory::symmetric_bytes(), memory::REACH_MIB));
             records.last().into_iter().for_each(|record| println!("{}", report::row(record)));
         }

@@ -23,10 +23,12 @@ type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 
 pub fn draw(file: &Path, records: &[Record]) -> Outcome<()> {
     load_font()?;
+    let is_alone = records.iter().all(|record| record.setup == records[0].setup);
     let lines = |group: Group, point: fn(&Record) -> Option<(f64, f64)>| -> Lines {
         let mut lines = Lines::new();
         for record in records.iter().filter(|record| record.group == Some(group)) {
-            lines.entry(name_of(&record.case)).or_default().extend(point(record));
+            let setup = if is_alone { String::new() } else { format!(", {}", record.setup) };
+            lines.entry(name_of(&record.case) + &setup).or_default().extend(point(record));
         }
         lines.values_mut().for_each(|line| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
         lines.retain(|_, line| !line.is_empty());
