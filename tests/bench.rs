@@ -104,7 +104,10 @@ fn results_of_cuda_are_shown_between_their_markers() {
     run(&program, &["cuda", "--from", &json, "--markdown", &markdown]);
     let text = std::fs::read_to_string(&markdown).unwrap();
     assert!(text.starts_with(kept) && text.ends_with(other) && !text.contains("old"), "{text}");
-    assert!(text.contains("| dispatch_fp8_t8192_by_rank_sm4 | 190.00 |") && text.contains("| <= 180 us | NO |"), "{text}");
+    assert!(
+        text.contains("| dispatch_fp8_t8192_by_rank_sm4 | 190.00 |") && text.contains("| <= 180 us | NO |"),
+        "{text}"
+    );
 
     let drawn = Command::new(&program).args(["cuda", "--from", &json, "--plot", &plot]).output().unwrap();
     match drawn.status.success() {

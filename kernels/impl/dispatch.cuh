@@ -2,8 +2,10 @@
 #pragma once
 #include "../comm/guard.cuh"
 #include "expand.cuh"
+#include "recount.cuh"
 #include "send_rows.cuh"
 #include "side_data.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -17,12 +19,13 @@ struct DispatchShared {
     u64 full[MAX_WARPS * MAX_STAGES];
     u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
     u32 side_last;
+    u64 exchange;            // number of the count exchange whose counts hold
 };
 
 // Tickets of a dispatch.
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
-__device__ __forceinline__ u32 token_count(const DispatchParams &p) {
+template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.num_tokens_device) return p.num_tokens;
     i32 n = __ldg(at<const i32>(p.num_tokens_device));
     return n < 0 ? 0 : min((u32)n, p.num_tokens);
@@ -42,6 +45,7 @@ __device__ __forceinline__ Ring ring_of(const DispatchParams &p, DispatchShared 
 
 // Dynamic shared memory: the rings, zeros, the counting area.
 __device__ __forceinline__ u32 ring_bytes(const DispatchParams &p) { return (p.row_warps + p.expand_warps) * p.stages * p.piece_bytes; }
+__device__ __forceinline__ char *counting_area(const DispatchParams &p, char *dynamic) { return dynamic + ring_bytes(p) + ZERO_BYTES; }
 
 __device__ __forceinline__ u64 *progress_word(const DispatchParams &p, u32 holder, u32 source, u32 slice) {
     return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + 1) + slice;
@@ -53,7 +57,7 @@ __device__ __forceinline__ void tell_progress(const DispatchParams &p, const Ope
 }
 
 // Bad ids of this operation, if any: the first in row order. One thread of the block that publishes the counts.
-__device__ inline void report_bad_id(const DispatchParams &p, const OperationState &op) {
+template <class Params> EP_SELDOM void report_bad_id(const Params &p, const OperationState &op) {
     BufferState *state = buffer_state(p.comm);
     u64 bad = ptx::load_relaxed_gpu(&state->first_bad);
     if (!bad) return;
@@ -62,18 +66,44 @@ __device__ inline void report_bad_id(const DispatchParams &p, const OperationSta
     report_soft(p.comm, op, INVALID_EXPERT_ID, (i64)(index / p.num_topk), load_id(p, index));
 }
 
-// Counts, exchange and positions. False: the operation has failed.
-__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool by_expert) {
-    Histograms h = make_histograms(p, dynamic + ring_bytes(p) + ZERO_BYTES, blockDim.x / WARP, by_expert);
-    count_tokens(p, h, tokens);
-    publish_block_counts(p, h);
-    if (pass_ticket(p.comm, s.op, TICKET_COUNTED)) {
-        publish_counts(p, s.op);
+// What the ranks have counted, for this operation and later ones.
+__device__ __forceinline__ const i32 *counts_of(const DispatchParams &p, const DispatchShared &s) {
+    return p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, s.exchange, 0);
+}
+
+// The histograms of all blocks become this rank's counts, which all ranks exchange. False: the operation has failed.
+__device__ inline bool exchange_counts(const DispatchParams &p, DispatchShared &s, const Histograms &h, u32 round) {
+    u64 number = s.op.words.sent[COUNTS] + round;
+    if (threadIdx.x == 0) s.exchange = number;
+    publish_block_counts(p, h, round);
+    bool last = pass_ticket(p.comm, s.op, TICKET_COUNTED);
+    if (last) {
+        publish_counts(p, s.op, number);
         if (threadIdx.x == 0) report_bad_id(p, s.op);
     }
-    if (!wait_peers(p.comm, s.op, COUNTS, s.op.words.sent[COUNTS], s.op.epoch)) return false;
-    compute_bases(p, s.op, h, by_expert);
-    assign_positions(p, h, tokens, by_expert);
+    return wait_peers(p.comm, s.op, COUNTS, number, s.op.epoch, last);
+}
+
+// Counts, exchange and positions. False: the operation has failed.
+__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool by_expert) {
+    Histograms h = make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert);
+    if ((p.flags & LINK_MAY_OVERFLOW) && blockIdx.x == 0 && threadIdx.x == 0)
+        at<HandleRecord>(p.record)->sent_rows = at<HandleRecord>(p.record)->sent_expert_rows = 0;
+    count_tokens(p, h, tokens);
+    if (!exchange_counts(p, s, h, 0)) return false;
+    const i32 *matrix = counts_of(p, s);
+    compute_rank_bases(p, matrix, h);
+    if (by_expert && (p.flags & LINK_MAY_OVERFLOW) && link_overflows(p, matrix)) {
+        recount(p, matrix, h, tokens);
+        if (!exchange_counts(p, s, h, 1)) return false;
+        compute_expert_bases(p, counts_of(p, s), h, 1);
+        __syncthreads();
+        place_survivors(p, h, tokens);
+    } else {
+        if (by_expert) compute_expert_bases(p, matrix, h, 0);
+        __syncthreads();
+        assign_positions(p, h, tokens, by_expert);
+    }
     __syncthreads();
     return true;
 }
@@ -91,8 +121,32 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
         ptx::prefetch_l1(at<const char>(a));
 }
 
+// Where the handle stands after a receive: its rows are read in place, or not at all.
+template <class Params> __device__ __forceinline__ void keep_received(const Params &p, const OperationState &op) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+    record->area = p.area;
+    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
+}
+
+template <class Params> __device__ __forceinline__ void keep_refused(const Params &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->dispatch_refused = 1;
+}
+
+template <class Params> __device__ __forceinline__ void keep_sent(const Params &p, const OperationState &op, u32 count) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 1 + p.window;
+    record->dispatch_epoch = op.epoch;
+    record->dispatch_turn = op.words.sent[DATA];
+    record->dispatch_refused = 0;
+    record->num_tokens = count;
+}
+
 // Whether rows in place would overwrite others that are still read.
-__device__ __forceinline__ bool is_area_taken(const DispatchParams &p, const OperationState &op) {
+template <class Params> __device__ __forceinline__ bool is_area_taken(const Params &p, const OperationState &op) {
     return p.area && op.words.areas >> (p.area - 1) & 1;
 }
 
@@ -107,6 +161,7 @@ __device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &
         __syncthreads();
         return false;
     }
+    begin_counting(p.comm, op.epoch);
     return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 
@@ -123,8 +178,9 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
 }
 
 // Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
-__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tokens tokens, const Team &t, const char *zeros, bool by_expert, bool cast) {
+__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
     OperationState &op = s.op;
+    const char *zeros = dynamic + ring_bytes(p);
     send_side_data(p, tokens, t.warp(), t.warps(), by_expert, !cast);
     t.sync();
     if (t.index == 0) {
@@ -136,25 +192,30 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     if (s.side_last) tell_progress(p, op, p.slices, t.index, t.threads);
 
     // The kept matrix is complete only in this block's part; the exchange's is, until this rank's data signal.
-    const i32 *matrix = p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+    const i32 *matrix = counts_of(p, s);
     Received r = sum_received(p, matrix);
-    if (by_expert) sum_experts(p, matrix, r, false);
+    if (by_expert) sum_experts(p, matrix, r, true, false);
+    bool counts = counts_rows(r, by_expert);
     if (t.block == 0 && t.warp() == 0) {
         write_counts(p, op, matrix, by_expert);
-        if (all_present(p, r, by_expert)) tell_host(p);
+        if (!counts) tell_host(p);
+        count_dispatch(p, matrix);
     }
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
+    bool waits = t.block == 0; // as good as any for the statistics
+    u64 begun = ptx::nanoseconds();
     for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
-        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500);
+        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500, waits);
     t.sync();
+    if (waits && t.index == 0) count_waits(p.comm, begun);
     if (__any_sync(FULL, has_failed(op))) return;
-    if (by_expert)
-        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
-    else
-        receive_side_by_rank(p, r.rows, t);
-    if (t.block == 0 && !all_present(p, r, by_expert)) recount_experts(p, r.rows, t);
+    if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
+    receive_side_by_rank(p, r.rows, t);
+    if (!counts || t.block != 0) return;
+    count_rows(p, r.handed, reinterpret_cast<i32 *>(counting_area(p, dynamic)), t);
+    if (t.warp() == 0) tell_host(p);
 }
 
 } // namespace ep
