@@ -51,8 +51,9 @@ void Block::step() {
     for (unsigned i = 0; i < warps.size(); i++) {
         unsigned warp = (first + i) % unsigned(warps.size());
         if (warps[warp].ended == WARP || random_below(4) == 0) continue;
-        for (unsigned lane = 0; lane < WARP; lane++) {
-            Thread &thread = *threads[warp * WARP + lane];
+        unsigned first_lane = random_below(WARP);
+        for (unsigned j = 0; j < WARP; j++) {
+            Thread &thread = *threads[warp * WARP + (first_lane + j) % WARP];
             if (thread.state != State::READY) continue;
             current = &thread;
             thread_index.x = thread.index;
@@ -87,6 +88,10 @@ void Block::describe() const {
 void yield() {
     if (!current) return; // the image's initialisers
     current->fiber.leave();
+}
+
+void perhaps_yield() {
+    if (random_below(2)) yield();
 }
 
 void *dynamic_shared() { return current->block.dynamic_start; }

@@ -9,6 +9,9 @@ namespace {
 
 const void *addressed(const void *p) { return p; }
 
+// Mostly a few steps, at times so many that whoever does not wait is long gone.
+unsigned random_delay() { return random_below(16) ? random_below(4) : random_below(100); }
+
 } // namespace
 
 void BulkCopies::add(BulkCopy copy) {
@@ -22,7 +25,7 @@ void BulkCopies::add(BulkCopy copy) {
 void BulkCopies::step() {
     for (size_t i = 0; i < copies.size();) {
         current = copies[i].owner; // in whose name a bad address is reported
-        if (random_below(3) || !advance(copies[i])) {
+        if (copies[i].delay-- || !advance(copies[i])) {
             i++;
             continue;
         }
@@ -69,6 +72,7 @@ bool BulkCopies::advance(BulkCopy &copy) {
     if (copy.read.empty()) {
         copy.read.assign(copy.from, copy.from + copy.bytes);
         groups.unread[slot]--;
+        copy.delay = random_delay();
         return false;
     }
     memcpy(copy.to, copy.read.data(), copy.bytes);
@@ -78,13 +82,13 @@ bool BulkCopies::advance(BulkCopy &copy) {
 
 void bulk_load(void *shared, const void *global, unsigned bytes, uint64_t *barrier) {
     check_mbarrier(barrier);
-    current->block.copies.add({static_cast<char *>(shared), static_cast<const char *>(global), bytes, barrier, current, 0, {}});
+    current->block.copies.add({static_cast<char *>(shared), static_cast<const char *>(global), bytes, barrier, current, 0, random_delay(), {}});
 }
 
 void bulk_store(void *global, const void *shared, unsigned bytes) {
     BulkGroups &groups = current->bulk;
     unsigned slot = groups.newest % BulkGroups::KEPT;
-    current->block.copies.add({static_cast<char *>(global), static_cast<const char *>(shared), bytes, nullptr, current, groups.newest, {}});
+    current->block.copies.add({static_cast<char *>(global), static_cast<const char *>(shared), bytes, nullptr, current, groups.newest, random_delay(), {}});
     groups.unread[slot]++;
     groups.unwritten[slot]++;
 }

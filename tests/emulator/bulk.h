@@ -23,6 +23,7 @@ struct BulkCopy {
     uint64_t *barrier; // of a load
     Thread *owner;
     unsigned group;
+    unsigned delay;         // steps until it gets on
     std::vector<char> read; // by a store that has not written yet
 };
 

@@ -23,8 +23,9 @@ struct Kernel {
 
 enum class Collective : unsigned char { SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_XOR, VOTE, MATCH, MIN, MAX, SUM };
 
-// Lets other threads run.
+// Lets other threads run: always, or now and then.
 void yield();
+void perhaps_yield();
 // The device's clock.
 uint64_t nanoseconds();
 

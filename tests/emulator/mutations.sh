@@ -21,15 +21,19 @@ plant() { # what, what is said about it, image, file, sed expression
         return
     fi
     "$here/nvcc" -o "$work/images/$3" "$work/kernels/entry/$3.cu"
-    if timeout 120 "$program" --test-threads=1 --exact small_rank >"$work/log" 2>&1 || ! grep -qE "$2" "$work/log"; then
-        echo "mutation: $1: not found" >&2
-        tail -n 30 "$work/log" >&2
-        missed=$((missed + 1))
-    fi
+    local seed
+    for seed in 1 2 3 4; do # not every order of things shows it
+        EMULATOR_SEED=$seed timeout 120 "$program" --test-threads=1 --exact small_rank >"$work/log" 2>&1 && continue
+        grep -qE "$2" "$work/log" && return
+    done
+    echo "mutation: $1: not found" >&2
+    tail -n 30 "$work/log" >&2
+    missed=$((missed + 1))
 }
 
-plant "a row is signalled before it has left" "host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/ptx::bulk_wait<[01]>\(\);//'
-plant "counts are signalled before all are written" "host \[.*CUDA \[|Timeout|TIMEOUT" dispatch_by_rank impl/exchange.cuh '/^    __syncthreads\(\);$/{N;/signal_peers/s/__syncthreads\(\);//}'
+plant "rows are signalled when they have been read" "host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/bulk_wait<([01])>/bulk_wait_read<\1>/'
+plant "rows are not waited for" "has been read|host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/ptx::bulk_wait<[01]>\(\);//'
+plant "a barrier is left out" "host \[.*CUDA \[" dispatch_by_rank impl/routing.cuh '/h\.ranks\[i\] = 0;/{n;s/__syncthreads\(\);//}'
 plant "a signal is not sent" "TIMEOUT" combine_by_rank impl/combine_body.cuh 's/signal_peers\(p\.comm, DATA.*;$//'
 plant "one lane is not at a collective" "lane.* at" dispatch_by_rank impl/ring.cuh 's/__syncwarp\(\);/if (lane_id() != 5) __syncwarp();/'
 plant "one warp is not at a barrier" "barrier|no thread can go on" dispatch_by_rank impl/exchange.cuh 's/^    __syncthreads\(\);/    if (warp_id() != 1) __syncthreads();/'

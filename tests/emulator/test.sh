@@ -20,9 +20,7 @@ esac
 
 export LD_LIBRARY_PATH=$(dirname "$library") DEEPEP_GPU_TESTS_REQUIRED=1 DEEPEP_GPU_TESTS_PATIENCE=20 program logs
 run_one() {
-    local begin=$EPOCHREALTIME
     timeout "${EMULATOR_TIMEOUT:-300}" "$program" --test-threads=1 --exact "$1" >"$logs/$1" 2>&1 && rm "$logs/$1"
-    [ -z "${EMULATOR_TIMES:-}" ] || echo "$1 $(bc <<<"$EPOCHREALTIME - $begin")"
 }
 export -f run_one
 xargs -P "$(nproc)" -I{} bash -c 'run_one {} || true' <<<"$tests"

@@ -1,5 +1,5 @@
 // Loads, stores and atomics. Those between processors are atomic for the whole machine, since ranks may be processes and
-// the host looks on; the ones that order others let other threads run first.
+// the host looks on; the ones that order others may let other threads run first.
 #pragma once
 #include "base.cuh"
 
@@ -14,12 +14,12 @@ template <class T> inline T load_acquire(const T *p) {
 }
 
 template <class T> inline void store_release(T *p, T v) {
-    yield();
+    emulator::perhaps_yield();
     store(p, v, __ATOMIC_RELEASE);
 }
 
 template <class T> inline T add(T *p, T v) {
-    yield();
+    emulator::perhaps_yield();
     return __atomic_fetch_add(aligned<T>(p), v, __ATOMIC_ACQ_REL);
 }
 
