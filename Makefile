@@ -61,7 +61,7 @@ EMULATED := target/emulated
 test-emulated: $(EMULATED)/libcuda.so.1
 	DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)" \
 		cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
-		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $(EMULATED)/gpu-tests
+		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp --remove-destination {} $(EMULATED)/gpu-tests
 	tests/emulator/mutations.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
 	tests/emulator/test.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
 

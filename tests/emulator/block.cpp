@@ -80,8 +80,8 @@ void Block::describe() const {
         unsigned counts[4] = {};
         for (unsigned lane = 0; lane < WARP; lane++) counts[int(threads[warp * WARP + lane]->state)]++;
         if (counts[int(State::ENDED)] == WARP) continue;
-        fprintf(stderr, "  block %u warp %u: %u lanes run, %u at a collective (%s), %u at barriers, %u ended\n", index, warp, counts[0],
-                counts[1], name_of(warps[warp].what), counts[2], counts[3]);
+        fprintf(stderr, "  block %u warp %u: %u lanes run, %u at a collective (%s), %u at barriers, %u ended\n", index, warp,
+                counts[0], counts[1], name_of(warps[warp].what), counts[2], counts[3]);
     }
 }
 

@@ -50,7 +50,9 @@ struct Block {
     // All threads that wait for the barrier go on.
     void wake(unsigned barrier);
     // Whether all of it is this block's shared memory.
-    bool has_shared(const void *memory, size_t bytes) const { return dynamic.contains(memory, bytes) || fixed.contains(memory, bytes); }
+    bool has_shared(const void *memory, size_t bytes) const {
+        return dynamic.contains(memory, bytes) || fixed.contains(memory, bytes);
+    }
     // Where its threads are, one line for each warp.
     void describe() const;
 

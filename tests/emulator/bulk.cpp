@@ -17,7 +17,9 @@ unsigned random_delay() { return random_below(16) ? random_below(4) : random_bel
 void BulkCopies::add(BulkCopy copy) {
     bool is_aligned = (uintptr_t(copy.to) | uintptr_t(copy.from) | copy.bytes) % 16 == 0;
     const char *shared = copy.barrier ? copy.to : copy.from;
-    const char *wrong = !is_aligned || copy.bytes == 0 ? "is not aligned" : !copy.owner->block.has_shared(shared, copy.bytes) ? "is not of shared memory" : nullptr;
+    const char *wrong = nullptr;
+    if (!copy.owner->block.has_shared(shared, copy.bytes)) wrong = "is not of shared memory";
+    if (!is_aligned || copy.bytes == 0) wrong = "is not aligned";
     if (wrong) violation("a bulk copy of %u bytes from %p to %p %s", copy.bytes, addressed(copy.from), addressed(copy.to), wrong);
     copies.push_back(std::move(copy));
 }
@@ -49,7 +51,8 @@ namespace {
 constexpr uint64_t PARITY = 1ull << 63, ARRIVED = 1ull << 62, INITIALISED = 0x2d5aull << 40, BYTES = 0xffffffff;
 
 void check_mbarrier(const uint64_t *barrier) {
-    if (uintptr_t(barrier) % 8 || (*barrier & ~(PARITY | ARRIVED | BYTES)) != INITIALISED) violation("an mbarrier that is not initialised, at %p", addressed(barrier));
+    bool is_one = uintptr_t(barrier) % 8 == 0 && (*barrier & ~(PARITY | ARRIVED | BYTES)) == INITIALISED;
+    if (!is_one) violation("an mbarrier that is not initialised, at %p", addressed(barrier));
 }
 
 void expect_more(uint64_t *barrier, int bytes) {
@@ -82,13 +85,17 @@ bool BulkCopies::advance(BulkCopy &copy) {
 
 void bulk_load(void *shared, const void *global, unsigned bytes, uint64_t *barrier) {
     check_mbarrier(barrier);
-    current->block.copies.add({static_cast<char *>(shared), static_cast<const char *>(global), bytes, barrier, current, 0, random_delay(), {}});
+    char *to = static_cast<char *>(shared);
+    const char *from = static_cast<const char *>(global);
+    current->block.copies.add({to, from, bytes, barrier, current, 0, random_delay(), {}});
 }
 
 void bulk_store(void *global, const void *shared, unsigned bytes) {
     BulkGroups &groups = current->bulk;
     unsigned slot = groups.newest % BulkGroups::KEPT;
-    current->block.copies.add({static_cast<char *>(global), static_cast<const char *>(shared), bytes, nullptr, current, groups.newest, random_delay(), {}});
+    char *to = static_cast<char *>(global);
+    const char *from = static_cast<const char *>(shared);
+    current->block.copies.add({to, from, bytes, nullptr, current, groups.newest, random_delay(), {}});
     groups.unread[slot]++;
     groups.unwritten[slot]++;
 }

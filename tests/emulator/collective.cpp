@@ -19,9 +19,11 @@ const uint64_t *collect(Collective what, unsigned mask, uint64_t value) {
     Block &block = current->block;
     Warp &warp = block.warps[current->index / WARP];
     if (mask != ~0u) violation("%s of the lanes %08x: only collectives of whole warps are emulated", name_of(what), mask);
-    if (warp.arrived && warp.what != what) violation("%s, while other lanes of the warp are at %s", name_of(what), name_of(warp.what));
+    if (warp.arrived && warp.what != what)
+        violation("%s, while other lanes of the warp are at %s", name_of(what), name_of(warp.what));
     if (warp.at_barriers || warp.ended)
-        violation("%s of all lanes, while %u of the warp are at a barrier and %u have ended", name_of(what), warp.at_barriers, warp.ended);
+        violation("%s of all lanes, while %u of the warp are at a barrier and %u have ended", name_of(what), warp.at_barriers,
+                  warp.ended);
     warp.what = what;
     uint64_t *values = warp.values[warp.generation & 1];
     values[current->index % WARP] = value;
@@ -47,7 +49,8 @@ bool meet(unsigned number, unsigned threads, bool vote, bool votes) {
     if (barrier.arrived && (barrier.threads != threads || barrier.votes != votes))
         violation("barrier %u of %u threads%s, while others are there for %u%s", number, threads, votes ? " with a vote" : "",
                   barrier.threads, barrier.votes ? " with a vote" : "");
-    if (threads == block.threads.size() && block.ended) violation("barrier %u of the whole block, of which %u threads have ended", number, block.ended);
+    if (threads == block.threads.size() && block.ended)
+        violation("barrier %u of the whole block, of which %u threads have ended", number, block.ended);
     if (warp.arrived) violation("barrier %u, while other lanes of the warp are at %s of all", number, name_of(warp.what));
     barrier.threads = threads;
     barrier.votes = votes;

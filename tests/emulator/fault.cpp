@@ -18,14 +18,17 @@ constexpr int EXIT_STATUS = 99;
     _exit(EXIT_STATUS);
 }
 
-void say_where(const Block &block) { fprintf(stderr, "\nemulator: %s, block %u", block.grid.launch.name.c_str(), block.index); }
+void say_where(const Block &block) {
+    fprintf(stderr, "\nemulator: %s, block %u", block.grid.launch.name.c_str(), block.index);
+}
 
-const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGILL};
 struct sigaction before[64];
+thread_local bool is_device;
 
 void on_fault(int number, siginfo_t *info, void *) {
-    if (current) {
-        const char *what = number == SIGILL ? "an access that is not aligned" : number == SIGFPE ? "a division" : "an access beyond memory";
+    if (is_device && current) {
+        const char *what = number == SIGILL ? "an access that is not aligned" : "an access beyond memory";
         violation("%s, at %p", what, info->si_addr);
     }
     sigaction(number, &before[number], nullptr); // not ours: again, to whom it was for
@@ -58,6 +61,7 @@ void stuck(const Block &block) {
 }
 
 void catch_faults() {
+    is_device = true;
     static char stack[64 << 10];
     stack_t alternate = {};
     alternate.ss_sp = stack;

@@ -81,8 +81,8 @@ DRIVER_API cuFuncGetName(const char **name, Handle function) {
     return SUCCESS;
 }
 
-DRIVER_API cuLaunchKernel(Handle handle, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned thread_y, unsigned thread_z,
-                          unsigned dynamic_bytes, Handle stream, void **parameters, void **) {
+DRIVER_API cuLaunchKernel(Handle handle, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned thread_y,
+                          unsigned thread_z, unsigned dynamic_bytes, Handle stream, void **parameters, void **) {
     if (!has_context()) return INVALID_CONTEXT;
     const Function &function = *static_cast<Function *>(handle);
     const Kernel &kernel = *function.kernel;

@@ -16,7 +16,10 @@ inline bool barrier_try_wait(u64 *barrier, u32 parity) {
     return false;
 }
 
-inline void bulk_load(void *shared, const void *global, u32 bytes, u64 *barrier) { emulator::bulk_load(shared, global, bytes, word(barrier)); }
+inline void bulk_load(void *shared, const void *global, u32 bytes, u64 *barrier) {
+    emulator::bulk_load(shared, global, bytes, word(barrier));
+}
+
 inline void bulk_store(void *global, const void *shared, u32 bytes) { emulator::bulk_store(global, shared, bytes); }
 inline void bulk_commit() { emulator::bulk_commit(); }
 template <int N> inline void bulk_wait_read() { emulator::bulk_wait(N, emulator::Bulk::READ); }
