@@ -9,11 +9,12 @@ start=$SECONDS
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
+listed() { sed -n "s/^$1 //p" "$here/tests.txt"; }
 all=$("$program" --list --format terse | sed -n 's/: test$//p')
 case $which in
 all) tests=$all ;;
 selection) # what is not too slow for every run
-    tests=$(grep -vxFf <(grep -v '^#' "$here/slow.txt") <<<"$all")
+    tests=$(grep -vxFf <(listed slow) <<<"$all")
     export DEEPEP_GPU_STRESS=${DEEPEP_GPU_STRESS:-2}
     ;;
 *) tests=$(grep -F -- "$which" <<<"$all") || { echo "no GPU test is called $which" >&2; exit 2; } ;;
@@ -25,9 +26,11 @@ runs=$(
 )
 
 export LD_LIBRARY_PATH=$(dirname "$library") DEEPEP_GPU_TESTS_REQUIRED=1 DEEPEP_GPU_TESTS_PATIENCE=20 program logs
+export wide=$(listed wide)
 run_one() { # seed, test
-    local log=$logs/$2.seed_$1
-    EMULATOR_SEED=$1 timeout 300 "$program" --test-threads=1 --exact "$2" >"$log" 2>&1 && rm "$log"
+    local log=$logs/$2.seed_$1 sms=${EMULATOR_SMS:-16}
+    ! grep -qxF "$2" <<<"$wide" || sms=132
+    EMULATOR_SEED=$1 EMULATOR_SMS=$sms timeout 300 "$program" --test-threads=1 --exact "$2" >"$log" 2>&1 && rm "$log"
 }
 export -f run_one
 xargs -P "$(nproc)" -L1 bash -c 'run_one "$@" || true' _ <<<"$runs"
