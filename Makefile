@@ -5,6 +5,8 @@
 # make test-gpu  the CUDA backend against the host backend, on a machine with a GPU; target/gpu-tests is the program
 # make test-gpu-sanitizers  its small cases under compute-sanitizer: races, barriers, bounds, uninitialised reads
 # make bench     the host backend's numbers, as ratios measured in the same run
+# make bench-gpu the CUDA backend's numbers, on a machine with GPUs, into RESULTS=tests/gpu/results; target/gpu-bench is the program
+# make bench-report  tables in BENCHMARKS.md and a picture from RESULTS
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
 
@@ -14,11 +16,13 @@ SHELL := /bin/bash
 NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvidia-cuda-runtime
 CUDA_VENV := target/cuda-venv
 
-.PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-emulated test-rust test-python test-go bench install lint clean setup
+.PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-emulated test-rust \
+	test-python test-go bench bench-gpu target/gpu-bench bench-report install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 FILE ?= README.md
+RESULTS ?= tests/gpu/results
 VENV := target/venv
 
 all: build
@@ -94,6 +98,19 @@ $(VENV)/ready: bindings/python/requirements-test.txt
 
 bench: build
 	cargo run --release --quiet --example bench
+
+# As for the tests: the GPU machine needs no Rust.
+bench-gpu:
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-bench || test -x target/gpu-bench
+	CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-bench cuda --results $(RESULTS)
+
+target/gpu-bench: cuda
+	cargo build --release --features cuda --example bench
+	cp target/release/examples/bench $@
+
+bench-report:
+	cargo run --release --quiet --example bench -- cuda $(addprefix --from ,$(wildcard $(RESULTS)/*.json)) \
+		--markdown BENCHMARKS.md --plot $(RESULTS)/cuda.png
 
 install: build
 	bindings/install.sh $(PREFIX) $(DESTDIR)

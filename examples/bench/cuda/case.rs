@@ -1,5 +1,6 @@
 //! What is measured: shapes, layouts, and how the tokens choose their experts.
 
+use super::list::Group;
 use crate::measure::Random;
 use deepep::capi::{deep_ep_layout_t, deep_ep_sync_t};
 
@@ -62,6 +63,9 @@ pub enum Work {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub id: String,
+    pub group: Group,
+    /// Microseconds to reach on two GPUs.
+    pub reach: Option<f64>,
     pub work: Work,
     pub layout: deep_ep_layout_t,
     pub rows: Rows,
@@ -79,20 +83,29 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn new(id: &str, work: Work, layout: deep_ep_layout_t, rows: Rows, tokens: usize, sms: u32) -> Case {
+    pub fn new(id: &str, work: Work, layout: deep_ep_layout_t, rows: Rows, tokens: usize) -> Case {
         Case {
             id: id.into(),
+            group: Group::Throughput,
+            reach: None,
             work,
             layout,
             rows,
             tokens,
-            sms,
+            sms: 0,
             stages: 0,
             sync: deep_ep_sync_t::DEEP_EP_SYNC_AUTO,
             unbalanced: false,
             weighted: false,
             late_us: 0,
         }
+    }
+
+    /// The same with something else, and that in its name.
+    pub fn with_suffix(&self, name: &str, number: u32, change: impl Fn(&mut Case)) -> Case {
+        let mut case = Case { id: format!("{}_{name}{number}", self.id), ..self.clone() };
+        change(&mut case);
+        case
     }
 
     pub fn by_expert(&self) -> bool {

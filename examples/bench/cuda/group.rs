@@ -11,8 +11,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 const MEET_MS: u32 = 60_000;
-/// Device memory of a rank for inputs and outputs.
-const POOL_BYTES: u64 = 6 << 30;
 
 /// What one rank has to say about one case.
 #[derive(Serialize, Deserialize)]
@@ -26,8 +24,7 @@ struct Answer {
 pub type Tell<'a> = dyn FnMut(&Case, Result<Vec<Seen>, String>) + 'a;
 
 /// `ranks` threads on device 0.
-pub fn threads(ranks: usize, cases: &[Case], effort: &Effort, tell: &mut Tell) -> Outcome<()> {
-    let gpu = Gpu::open(0)?;
+pub fn threads(gpu: Gpu, ranks: usize, cases: &[Case], effort: &Effort, tell: &mut Tell) -> Outcome<()> {
     let comms = local_group_on(ranks, deep_ep_backend_t::DEEP_EP_BACKEND_CUDA)?;
     let (sender, answers) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -53,7 +50,7 @@ fn measure_all(
     effort: &Effort,
     answer: &mut dyn FnMut(Answer),
 ) {
-    let mut place = match Place::new(gpu, comm, rank, ranks, POOL_BYTES) {
+    let mut place = match Place::new(gpu, comm, rank, ranks, effort.pool_bytes) {
         Ok(place) => place,
         Err(error) => return answer(Answer { case: 0, rank, seen: Err(error) }),
     };
@@ -132,8 +129,7 @@ pub fn processes(ranks: usize, arguments: &[String], cases: &[Case], tell: &mut 
 }
 
 /// What a process that was started as a rank does.
-pub fn rank(rank: usize, ranks: usize, id: &str, cases: &[Case], effort: &Effort) -> Outcome<()> {
-    let gpu = Gpu::open(rank)?;
+pub fn rank(gpu: Gpu, rank: usize, ranks: usize, id: &str, cases: &[Case], effort: &Effort) -> Outcome<()> {
     let comm = Comm::join_on(
         deep_ep_backend_t::DEEP_EP_BACKEND_CUDA,
         rank,
