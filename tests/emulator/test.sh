@@ -10,7 +10,7 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
 listed() { sed -n "s/^$1 //p" "$here/tests.txt"; }
-all=$("$program" --list --format terse | sed -n 's/: test$//p')
+all=$("$program" --list --format terse | sed -n 's/: test$//p' | grep -vxEf <(listed gpu))
 case $which in
 all) tests=$all ;;
 selection) # what is not too slow for every run
