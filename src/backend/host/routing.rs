@@ -37,31 +37,32 @@ pub struct Routing {
 
 /// How far the last receive wrote the outputs by expert that lie here: what is behind is blank already.
 pub struct Written {
-    /// Rows that its slabs had room for; `None` when it did not write all three, or nobody has yet.
-    capacity: Option<usize>,
+    /// Rows that its slabs had room for; 0 when it did not write all three, or nobody has yet. (Not an `Option`: to compare one
+    /// that is empty with a number, compilers read a payload that nobody wrote, and memory checkers say so.)
+    capacity: usize,
     /// [slabs] rows from the front of each.
     rows: Vec<usize>,
 }
 
 impl Written {
     fn new(slabs: usize) -> Written {
-        Written { capacity: None, rows: vec![0; slabs] }
+        Written { capacity: 0, rows: vec![0; slabs] }
     }
 
     /// Rows at the front of each slab, behind which all is blank; `None` if that is not known. Slabs of a few cache lines
     /// are sooner filled all at once than looked at one by one.
     pub fn slabs(&self, capacity: usize) -> Option<&[usize]> {
         const FEW: usize = 16;
-        (self.capacity == Some(capacity) && capacity > FEW).then_some(&self.rows[..])
+        (self.capacity == capacity && capacity > FEW).then_some(&self.rows[..])
     }
 
     pub fn note(&mut self, capacity: usize, rows: impl Iterator<Item = usize>) {
-        self.capacity = Some(capacity);
+        self.capacity = capacity;
         self.rows.iter_mut().zip(rows).for_each(|(old, new)| *old = new);
     }
 
     pub fn forget(&mut self) {
-        self.capacity = None;
+        self.capacity = 0;
     }
 }
 
