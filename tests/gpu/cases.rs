@@ -278,11 +278,6 @@ impl Case {
         }
     }
 
-    /// Rows that the outputs have room for.
-    pub fn slab_rows(&self) -> usize {
-        self.slabs(0).1
-    }
-
     pub fn layout(&self) -> u32 {
         u32::from(self.by_expert) + 2 * u32::from(self.slotted)
     }
