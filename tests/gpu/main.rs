@@ -430,6 +430,8 @@ fn reset_all_alive_after_a_timeout() {
     if !against_itself() && ready() {
         graphs::all_alive(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
         graphs::all_alive(Case { ranks: 2, by_expert: true, split: true, sync: 1, ..Case::default() });
+        graphs::all_alive(Case { ranks: 3, slotted: true, split: true, ..Case::default() });
+        graphs::all_alive(Case { ranks: 2, slotted: true, by_expert: true, sync: 1, ..Case::default() });
     }
 }
 
@@ -439,6 +441,14 @@ fn reset_leaves_a_rank_out() {
         graphs::one_left_out(Case { ranks: 3, mode: Mode::InPlace, ..Case::default() });
         graphs::one_left_out(Case { ranks: 4, by_expert: true, experts: 18, ..Case::default() });
         graphs::one_left_out(Case { ranks: 3, sync: 1, split: true, mode: Mode::Caller, ..Case::default() });
+        graphs::one_left_out(Case { ranks: 3, slotted: true, mode: Mode::InPlace, ..Case::default() });
+        graphs::one_left_out(Case {
+            ranks: 3,
+            slotted: true,
+            by_expert: true,
+            experts: 18,
+            ..Case::default()
+        });
     }
 }
 
