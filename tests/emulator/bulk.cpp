@@ -9,8 +9,8 @@ namespace {
 
 const void *addressed(const void *p) { return p; }
 
-// Mostly a few steps, at times so many that whoever does not wait is long gone.
-unsigned random_delay() { return random_below(16) ? random_below(4) : random_below(100); }
+// Mostly a few steps, seldom so many that whoever does not wait is long gone.
+unsigned random_delay() { return random_below(64) ? random_below(4) : random_below(1000); }
 
 } // namespace
 
