@@ -8,6 +8,7 @@
 mod cases;
 mod cuda;
 mod graphs;
+mod meeting;
 mod memory;
 mod observe;
 mod processes;

@@ -232,8 +232,11 @@ impl<'a> Lane<'a> {
 
     /// Whether a run has left the sums alone and no rows.
     pub fn is_untouched(&self) -> bool {
-        let true_rows = self.arena.read(&self.landing[6]);
-        self.arena.read(&self.sums).iter().all(|&byte| byte == crate::memory::POISON) && true_rows == [0; 16]
+        self.has_no_sums() && self.arena.read(&self.landing[6]) == [0; 16]
+    }
+
+    pub fn has_no_sums(&self) -> bool {
+        self.arena.read(&self.sums).iter().all(|&byte| byte == crate::memory::POISON)
     }
 
     /// The counts that the host is told, or its refusal.

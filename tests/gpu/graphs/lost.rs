@@ -2,12 +2,12 @@
 
 use super::{reset, CaptureMode, Player, Record};
 use crate::cases::{Case, Mode};
+use crate::meeting::Meeting;
 use crate::memory::{Arena, Where};
 use crate::processes::{buffer, child_rank, end, join, start};
 use crate::ranks::{ok, report, World};
 use crate::run::Outputs;
 use deepep::capi::*;
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: deep_ep_status_t = deep_ep_status_t::DEEP_EP_TIMEOUT;
@@ -27,7 +27,7 @@ fn lose_one(test: &str, case: &Case, script: impl Fn(&Player) -> Outputs) -> Opt
     let mut config = case.config(Where::Device);
     // Processes that share a GPU take turns on it.
     (config.timeout_ms, config.first_timeout_ms) = (10_000, 10_000);
-    let (buffers, arena, meeting) = (vec![buffer(comm, &config)], Arena::new(Where::Device), Barrier::new(1));
+    let (buffers, arena, meeting) = (vec![buffer(comm, &config)], Arena::new(Where::Device), Meeting::new(1));
     let player = Player { case, rank, buffers, arena: &arena, meeting: &meeting };
     let outputs = script(&player);
     ok(unsafe { deep_ep_buffer_destroy(player.buffers[0].0) });
@@ -90,7 +90,7 @@ pub fn destroy_under_replay() {
     let case = Case { ranks: 2, ..Case::default() };
     let world = World::create(Where::Device, 2).unwrap();
     let buffers = world.buffers(&case.config(Where::Device), None);
-    let (arena, meeting) = (Arena::new(Where::Device), Barrier::new(1));
+    let (arena, meeting) = (Arena::new(Where::Device), Meeting::new(1));
     let player = Player { case: &case, rank: 0, buffers: buffers.clone(), arena: &arena, meeting: &meeting };
     let lane = player.lane(0);
     let Record::Graph(graph) = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream)) else {

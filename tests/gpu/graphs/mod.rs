@@ -7,6 +7,7 @@ mod reset;
 
 use crate::cases::Case;
 use crate::cuda::{self, CaptureMode, Graph};
+use crate::meeting::Meeting;
 use crate::memory::{Arena, Where};
 use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
@@ -15,7 +16,6 @@ use crate::run::Outputs;
 use deepep::capi::*;
 use lane::Lane;
 use std::ffi::c_void;
-use std::sync::Barrier;
 
 pub use lost::{destroy_under_replay, kill_in_replay, survivors};
 pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive};
@@ -30,7 +30,7 @@ pub struct Player<'a> {
     buffers: Vec<Buffer>,
     arena: &'a Arena,
     /// All ranks have come to the same line of the script.
-    meeting: &'a Barrier,
+    meeting: &'a Meeting,
 }
 
 /// Calls that are made anew each time, or a graph of them.
@@ -94,7 +94,7 @@ fn play(
     let world = World::create(place, case.ranks).unwrap_or_else(|(_, text)| panic!("{text}"));
     let sets: Vec<Vec<Buffer>> =
         (0..buffers).map(|_| world.buffers(&case.config(place), case.map().as_deref())).collect();
-    let meeting = Barrier::new(case.ranks);
+    let meeting = Meeting::new(case.ranks);
     std::thread::scope(|scope| {
         let start = |rank: usize| {
             let buffers: Vec<Buffer> = sets.iter().map(|set| set[rank]).collect();
