@@ -122,7 +122,7 @@ DRIVER_API cuEventQuery(Handle event) {
     return has_passed(event_of(event)) ? SUCCESS : NOT_READY;
 }
 
-DRIVER_API cuEventElapsedTime(float *milliseconds, Handle from, Handle to) {
+DRIVER_API cuEventElapsedTime_v2(float *milliseconds, Handle from, Handle to) {
     Lock lock(device_lock);
     const Event &first = event_of(from), &second = event_of(to);
     if (!first.mark || !second.mark) return INVALID_VALUE;
