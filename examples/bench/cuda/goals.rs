@@ -1,5 +1,7 @@
 //! Numbers to reach, by case and number of ranks, each rank on a GPU of its own.
 
+use super::case::Case;
+
 /// What a result must not exceed, or not fall below.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Goal {
@@ -9,6 +11,23 @@ pub struct Goal {
     pub mib: Option<f64>,
     /// Of the 99th percentile of single operations over their median.
     pub p99_ratio: Option<f64>,
+}
+
+impl Goal {
+    /// "-" if nothing is asked.
+    pub fn text(&self) -> String {
+        let parts = [
+            self.us.map(|us| format!("<= {us} us")),
+            self.mib.map(|mib| format!("<= {mib} MiB")),
+            self.link_ratio.map(|ratio| format!("ratio >= {ratio}")),
+            self.p99_ratio.map(|ratio| format!("p99 <= {ratio} medians")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        match parts.is_empty() {
+            true => "-".into(),
+            false => parts.join(", "),
+        }
+    }
 }
 
 const SPREAD_OF_LATENCY: f64 = 1.3;
@@ -45,21 +64,24 @@ const EIGHT: [(&str, f64, Option<f64>); 4] = [
     ("ll_combine_t128_by_rank", 34.0, None),
 ];
 
-/// What is asked of a case; `own_gpus`: every rank has one.
-pub fn of(case: &str, ranks: usize, own_gpus: bool) -> Goal {
-    let latency = |us| Goal {
-        us: Some(us),
-        p99_ratio: case.starts_with("ll_").then_some(SPREAD_OF_LATENCY),
-        ..Goal::default()
-    };
+/// What is asked of a case; `own_gpus`: every rank has one. Points of sweeps may have the names of cases with goals, but have
+/// none themselves.
+pub fn of(case: &Case, ranks: usize, own_gpus: bool) -> Goal {
+    if !own_gpus || !case.group.is_numbered() {
+        return Goal::default();
+    }
     let goal = match ranks {
-        2 => TWO.iter().find(|(name, _)| *name == case).map(|&(_, us)| latency(us)),
-        8 => EIGHT.iter().find(|(name, _, _)| *name == case).map(|&(_, us, link_ratio)| Goal {
+        2 => TWO.iter().find(|(name, _)| *name == case.id).map(|&(_, us)| Goal {
+            us: Some(us),
+            p99_ratio: (!case.is_large()).then_some(SPREAD_OF_LATENCY),
+            ..Goal::default()
+        }),
+        8 => EIGHT.iter().find(|(name, _, _)| *name == case.id).map(|&(_, us, link_ratio)| Goal {
             us: Some(us),
             link_ratio,
             ..Goal::default()
         }),
         _ => None,
     };
-    goal.filter(|_| own_gpus).unwrap_or_default()
+    goal.unwrap_or_default()
 }

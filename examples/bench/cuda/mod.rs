@@ -38,9 +38,12 @@ pub struct Options {
     /// Only cases whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
-    /// Only say which cases there are, and about how many seconds each takes.
+    /// Only say which cases there are, about how many seconds each takes, and what it is to reach.
     #[arg(long)]
     list: bool,
+    /// Only say how many devices there are.
+    #[arg(long)]
+    devices: bool,
     /// How many ranks; on GPUs of their own, as many as there are if nothing is said.
     #[arg(long)]
     ranks: Option<usize>,
@@ -90,6 +93,10 @@ pub fn run(options: &Options) -> Outcome<()> {
     if let Some(orders) = &options.worker {
         let orders: worker::Orders = serde_json::from_str(orders).map_err(|error| error.to_string())?;
         return worker::run(&orders, &list::all(&orders.effort));
+    }
+    if options.devices {
+        println!("{}", gpu::count());
+        return Ok(());
     }
     if options.list {
         return options.list_cases();
@@ -164,10 +171,11 @@ impl Options {
         for (_, case) in self.cases(&effort)? {
             let seconds = estimate::seconds(&case, ranks, &effort);
             total += seconds;
-            println!("{:<44} {seconds:.1} s", case.id);
+            let goal = goals::of(&case, ranks, !self.shared).text();
+            println!("{:<44} {seconds:>5.1} s   {goal}", case.id);
         }
         if self.has_memory_case()? {
-            println!("{}", memory::CASE);
+            println!("{:<44} {:>5} s   {}", memory::CASE, "-", memory::GOAL.text());
         }
         eprintln!("about {total:.0} s with {ranks} ranks");
         Ok(())

@@ -22,6 +22,9 @@ pub struct Record {
     pub us_median: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub us_p99: Option<f64>,
+    /// Median of each rank alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub us_median_of_ranks: Vec<f64>,
     /// Median of single operations, as the percentile above is theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub us_single_median: Option<f64>,
@@ -129,7 +132,7 @@ impl Setup {
             ..self.blank(&case.id)
         };
         let own_gpus = record.own_gpus();
-        record.with_goal(goals::of(&case.id, self.ranks, own_gpus))
+        record.with_goal(goals::of(case, self.ranks, own_gpus))
     }
 
     pub fn record(&self, case: &Case, seen: Vec<Result<Seen, String>>) -> Record {
@@ -155,6 +158,7 @@ impl Setup {
         Record {
             us_median: Some(rounded(middle)),
             us_p99: Some(rounded(p99)),
+            us_median_of_ranks: seen.iter().map(|seen| rounded(median(&mut seen.us.clone()))).collect(),
             us_single_median: (!single.is_empty()).then(|| rounded(median(&mut single))),
             gbps_off_rank: Some(rounded(off_rank)),
             gbps_logical: Some(rounded(rate(pairs * case.row_bytes() as u64))),
@@ -187,9 +191,19 @@ impl Record {
         }
     }
 
+    pub fn goal(&self) -> Goal {
+        let (us, mib) = if self.mib.is_some() { (None, self.reach) } else { (self.reach, None) };
+        Goal { us, mib, link_ratio: self.reach_link_ratio, p99_ratio: self.reach_p99_ratio }
+    }
+
     /// Measured in earnest, with a GPU for each rank.
     pub fn own_gpus(&self) -> bool {
         !self.setup.contains(SHARED) && !self.setup.starts_with(QUICK)
+    }
+
+    /// A point of a line rather than a case of its own.
+    pub fn in_sweep(&self) -> bool {
+        matches!(self.group, Some(Group::Sms | Group::Stages | Group::Tokens | Group::Sync))
     }
 
     pub fn p99_ratio(&self) -> Option<f64> {

@@ -1,6 +1,5 @@
 //! Results as a table, as JSON, and between markers of a Markdown file.
 
-use super::list::Group;
 use super::record::Record;
 use super::{predicted, tables};
 use crate::common::Outcome;
@@ -21,7 +20,6 @@ fn cells(record: &Record) -> [String; 9] {
         Some(false) => "NO",
         None => "-",
     };
-    let unit = if record.case.contains("_mib_") { "MiB" } else { "us" };
     let median = match record.mib {
         Some(mib) => format!("{mib:.1} MiB"),
         None => number(record.us_median, 2),
@@ -34,23 +32,9 @@ fn cells(record: &Record) -> [String; 9] {
         number(record.gbps_logical, 1),
         number(record.link_ratio, 2),
         sms,
-        goal(record, unit),
+        record.goal().text(),
         met.into(),
     ]
-}
-
-fn goal(record: &Record, unit: &str) -> String {
-    let parts = [
-        record.reach.map(|reach| format!("<= {reach} {unit}")),
-        record.reach_link_ratio.map(|ratio| format!("ratio >= {ratio}")),
-        record.reach_p99_ratio.map(|ratio| format!("p99 <= {ratio} medians")),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() {
-        "-".into()
-    } else {
-        parts.join(", ")
-    }
 }
 
 pub fn heading() -> String {
@@ -112,24 +96,23 @@ fn origin(records: &[&Record]) -> String {
     )
 }
 
-/// Single cases one by one, sweeps as tables of their own.
+/// Single cases and what failed one by one, sweeps as tables of their own.
 fn section(records: &[&Record]) -> String {
-    let mut text = format!("{}\n", origin(records));
-    text += &format!("| {} |\n|{}\n", TITLES.join(" | "), "---|".repeat(TITLES.len()));
-    for record in records {
+    let mut text = origin(records);
+    let single: Vec<&&Record> =
+        records.iter().filter(|record| record.failed.is_some() || !record.in_sweep()).collect();
+    if !single.is_empty() {
+        text += &format!("\n| {} |\n|{}\n", TITLES.join(" | "), "---|".repeat(TITLES.len()));
+    }
+    for record in single {
         match &record.failed {
             Some(error) => {
                 text += &format!("| {} | {error} |{}\n", record.case, " - |".repeat(TITLES.len() - 2))
             }
-            None if in_sweep(record) => {}
             None => text += &format!("| {} |\n", cells(record).join(" | ")),
         }
     }
     text + &tables::sweeps(records)
-}
-
-fn in_sweep(record: &Record) -> bool {
-    matches!(record.group, Some(Group::Sms | Group::Stages | Group::Tokens | Group::Sync))
 }
 
 fn by_setup(records: &[Record]) -> Vec<(&str, Vec<&Record>)> {
