@@ -10,6 +10,7 @@ enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
 struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows;
+    u32 taken;               // of this block's tokens: those that a warp has taken on itself (REDUCED)
     bool refused;            // the handle has nothing to combine, or not here
 };
 

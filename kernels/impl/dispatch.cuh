@@ -16,6 +16,8 @@ struct DispatchShared {
     OperationState op;
     u64 full[MAX_WARPS * MAX_STAGES];
     u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
+    u32 taken;               // received rows that warps have taken on themselves to expand
+    u32 counted;             // nonzero once the counts have been written (first block)
     u32 side_last;
 };
 
@@ -37,11 +39,13 @@ __device__ __forceinline__ Tokens tokens_of_block(const DispatchParams &p, u32 c
 }
 
 __device__ __forceinline__ Ring ring_of(const DispatchParams &p, DispatchShared &s, char *dynamic, u32 warp) {
-    return {dynamic + (u64)warp * p.stages * p.piece_bytes, s.full + warp * MAX_STAGES, p.piece_bytes, p.stages};
+    return {dynamic + (u64)warp * p.stages * p.piece_bytes, s.full + warp * MAX_STAGES, p.piece_bytes, p.stages, 0};
 }
 
-// Dynamic shared memory: the rings, zeros, the counting area.
+// Dynamic shared memory: the rings, zeros, the experts' homes, the counting area.
 __device__ __forceinline__ u32 ring_bytes(const DispatchParams &p) { return (p.row_warps + p.expand_warps) * p.stages * p.piece_bytes; }
+__device__ __forceinline__ char *homes_area(const DispatchParams &p, char *dynamic) { return dynamic + ring_bytes(p) + ZERO_BYTES; }
+__device__ __forceinline__ char *counting_area(const DispatchParams &p, char *dynamic) { return homes_area(p, dynamic) + div_up(p.num_experts, 4) * 16; }
 
 __device__ __forceinline__ u64 *progress_word(const DispatchParams &p, u32 holder, u32 source, u32 slice) {
     return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + 1) + slice;
@@ -63,8 +67,8 @@ __device__ inline void report_bad_id(const DispatchParams &p, const OperationSta
 }
 
 // Counts, exchange and positions. False: the operation has failed.
-__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool by_expert) {
-    Histograms h = make_histograms(p, dynamic + ring_bytes(p) + ZERO_BYTES, blockDim.x / WARP, by_expert);
+__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, const Homes &homes, Tokens tokens, bool by_expert) {
+    Histograms h = make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert, homes);
     count_tokens(p, h, tokens);
     publish_block_counts(p, h);
     if (pass_ticket(p.comm, s.op, TICKET_COUNTED)) {
@@ -122,10 +126,16 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
     finish(p.comm, op, no_outcome());
 }
 
+// The counts of a dispatch under way. The kept matrix is complete only in this block's part; the exchange's is, until
+// this rank's data signal.
+__device__ __forceinline__ const i32 *counts_here(const DispatchParams &p, const OperationState &op) {
+    return p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+}
+
 // Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
-__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tokens tokens, const Team &t, const char *zeros, bool by_expert, bool cast) {
+__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, Tokens tokens, const Team &t, const char *zeros, bool by_expert, bool cast) {
     OperationState &op = s.op;
-    send_side_data(p, tokens, t.warp(), t.warps(), by_expert, !cast);
+    send_side_data(p, homes, tokens, t.warp(), t.warps(), by_expert, !cast);
     t.sync();
     if (t.index == 0) {
         u32 *ticket = &buffer_state(p.comm)->tickets[TICKET_SIDE];
@@ -135,14 +145,9 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
     t.sync();
     if (s.side_last) tell_progress(p, op, p.slices, t.index, t.threads);
 
-    // The kept matrix is complete only in this block's part; the exchange's is, until this rank's data signal.
-    const i32 *matrix = p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+    const i32 *matrix = counts_here(p, op);
     Received r = sum_received(p, matrix);
     if (by_expert) sum_experts(p, matrix, r, false);
-    if (t.block == 0 && t.warp() == 0) {
-        write_counts(p, op, matrix, by_expert);
-        if (all_present(p, r, by_expert)) tell_host(p);
-    }
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
@@ -154,7 +159,18 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, Tok
         expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     else
         receive_side_by_rank(p, r.rows, t);
-    if (t.block == 0 && !all_present(p, r, by_expert)) recount_experts(p, r.rows, t);
+    if (t.block != 0 || all_present(p, r, by_expert)) return;
+    while (!ptx::read_acquire_shared(&s.counted)) ptx::sleep(50); // by a warp that waits for nobody
+    recount_experts(p, r.rows, t);
+}
+
+// Writes what callers see of the counts. One warp of the first block.
+__device__ inline void count_role(const DispatchParams &p, DispatchShared &s, bool by_expert) {
+    const i32 *matrix = counts_here(p, s.op);
+    write_counts(p, s.op, matrix, by_expert);
+    if (all_present(p, sum_received(p, matrix), by_expert)) tell_host(p);
+    __syncwarp();
+    if (lane_id() == 0) ptx::raise_release_shared(&s.counted, 1);
 }
 
 } // namespace ep
