@@ -1,8 +1,12 @@
 # make demo      one MoE layer over 4 ranks on a text: make demo FILE=path
 # make test      everything that can be tested without a GPU
+# make test-emulated  part of it: the CUDA kernels on the CPU, against the host backend; DEEPEP_EMULATED=all for every case
 # make cuda      the library with its CUDA kernels; fetches nvcc 13.0 if there is none
 # make test-gpu  the CUDA backend against the host backend, on a machine with a GPU; target/gpu-tests is the program
+# make test-gpu-sanitizers  its small cases under compute-sanitizer: races, barriers, bounds, uninitialised reads
 # make bench     the host backend's numbers, as ratios measured in the same run
+# make bench-gpu the CUDA backend's numbers, on a machine with GPUs, into RESULTS=tests/gpu/results; target/gpu-bench is the program
+# make bench-report  tables in BENCHMARKS.md and a picture from RESULTS
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
 
@@ -12,11 +16,13 @@ SHELL := /bin/bash
 NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvidia-cuda-runtime
 CUDA_VENV := target/cuda-venv
 
-.PHONY: all build cuda test-gpu target/gpu-tests demo test test-rust test-python test-go bench install lint clean setup
+.PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-emulated test-rust \
+	test-python test-go bench bench-gpu target/gpu-bench bench-report install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 FILE ?= README.md
+RESULTS ?= tests/gpu/results
 VENV := target/venv
 
 all: build
@@ -35,9 +41,32 @@ test-gpu:
 	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-tests || test -x target/gpu-tests
 	DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-tests --test-threads=1
 
+test-gpu-sanitizers:
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-tests target/gpu-tests-plain || \
+		test -x target/gpu-tests -a -x target/gpu-tests-plain
+	tests/gpu/sanitizers.sh target/gpu-tests target/gpu-tests-plain
+
+GPU_TESTS = cargo test --no-run --release --features cuda --test gpu --message-format=json | \
+	sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $@
+
 target/gpu-tests: cuda
-	cargo test --no-run --release --features cuda --test gpu --message-format=json | \
-		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $@
+	$(GPU_TESTS)
+
+target/gpu-tests-plain: cuda target/gpu-tests
+	export NVCC_APPEND_FLAGS=-DEP_PLAIN_STORES; $(GPU_TESTS)
+
+# The kernels as C++ and a driver that runs them: see tests/emulator. Of their own profile, so that they are in no other build.
+EMULATED := target/emulated
+
+test-emulated: $(EMULATED)/libcuda.so.1
+	DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)" \
+		cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
+		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp --remove-destination {} $(EMULATED)/gpu-tests
+	tests/emulator/mutations.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
+	tests/emulator/test.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
+
+$(EMULATED)/libcuda.so.1: $(wildcard tests/emulator/*.cpp tests/emulator/*.h tests/emulator/driver/*) tests/emulator/build.sh | setup
+	tests/emulator/build.sh $(CURDIR)/$@
 
 $(CUDA_VENV)/ready:
 	python3 -m venv $(CUDA_VENV)
@@ -50,7 +79,7 @@ setup:
 demo: build
 	cargo run --release --quiet --example moe -- $(FILE)
 
-test: test-rust test-python test-go
+test: test-rust test-emulated test-python test-go
 	@echo "all tests passed"
 
 test-rust: build
@@ -69,6 +98,19 @@ $(VENV)/ready: bindings/python/requirements-test.txt
 
 bench: build
 	cargo run --release --quiet --example bench
+
+# As for the tests: the GPU machine needs no Rust.
+bench-gpu:
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-bench || test -x target/gpu-bench
+	CUDA_DEVICE_MAX_CONNECTIONS=32 target/gpu-bench cuda --results $(RESULTS)
+
+target/gpu-bench: cuda
+	cargo build --release --features cuda --example bench
+	cp target/release/examples/bench $@
+
+bench-report:
+	cargo run --release --quiet --example bench -- cuda $(addprefix --from ,$(wildcard $(RESULTS)/*.json)) \
+		--markdown BENCHMARKS.md --plot $(RESULTS)/cuda.png
 
 install: build
 	bindings/install.sh $(PREFIX) $(DESTDIR)

@@ -941,7 +941,7 @@ typedef struct {
 } deep_ep_report_t;
 
 /**
- * Totals of one buffer since create.
+ * Totals of one buffer since create. CUDA: of what has run on the device, replays of graphs included.
  */
 typedef struct {
     /**
@@ -967,7 +967,7 @@ typedef struct {
     uint64_t bytes_sent;
     uint64_t bytes_received;
     /**
-     * Nanoseconds spent waiting for peers: in the last operation and in all.
+     * Nanoseconds spent waiting for peers: in the last operation and in all. CUDA: as one of the waiting blocks saw it.
      */
     uint64_t wait_ns_last;
     uint64_t wait_ns_total;
@@ -1593,9 +1593,9 @@ const char *deep_ep_last_error(void);
  * Reads the totals of a buffer since create.
  *
  * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer; the numbers may
- * then be of two moments.
+ * then be of two moments. CUDA: read by a copy beside whatever runs.
  *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_CUDA.
  */
 DEEP_EP_API
 deep_ep_status_t deep_ep_buffer_statistics(const deep_ep_buffer_t *buffer,
@@ -1608,7 +1608,7 @@ deep_ep_status_t deep_ep_buffer_statistics(const deep_ep_buffer_t *buffer,
  *
  * Collective: no. Blocks the host: no. Capture: allowed. Threads: as deep_ep_buffer_statistics.
  *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_CUDA.
  */
 DEEP_EP_API
 deep_ep_status_t deep_ep_buffer_peer_statistics(const deep_ep_buffer_t *buffer,
@@ -1622,7 +1622,7 @@ deep_ep_status_t deep_ep_buffer_peer_statistics(const deep_ep_buffer_t *buffer,
  *
  * Collective: no. Blocks the host: no. Capture: allowed. Threads: as deep_ep_buffer_statistics.
  *
- * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT naming the number of local experts.
+ * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT naming the number of local experts; DEEP_EP_CUDA.
  */
 DEEP_EP_API
 deep_ep_status_t deep_ep_buffer_expert_statistics(const deep_ep_buffer_t *buffer,
@@ -1661,8 +1661,10 @@ deep_ep_status_t deep_ep_buffer_alive(const deep_ep_buffer_t *buffer,
 
 /**
  * Writes the newest recorded phases as a Chrome trace (JSON), one process per rank, microseconds of the monotonic
- * clock, so that the files of several ranks line up when their events are put together. The buffer needs
- * DEEP_EP_BUFFER_TRACE.
+ * clock, so that the files of several ranks line up when their events are put together. The first entry's
+ * args.lost_events counts older phases that had to make room. The buffer needs DEEP_EP_BUFFER_TRACE. CUDA: phases as
+ * the kernels note them, replays of graphs included, by the device's clock, which is compared with the host's at create
+ * and here, to a few microseconds.
  *
  * `json`: null to ask only for the size, or room for `capacity` bytes, the terminator included. `needed`: receives the
  * bytes the text takes with its terminator; it grows while operations run.
@@ -1670,7 +1672,7 @@ deep_ep_status_t deep_ep_buffer_alive(const deep_ep_buffer_t *buffer,
  * Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer.
  *
  * Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `capacity` is too small; DEEP_EP_INVALID_STATE without
- * DEEP_EP_BUFFER_TRACE.
+ * DEEP_EP_BUFFER_TRACE; DEEP_EP_TIMEOUT while the device has been too busy to tell its time (CUDA); DEEP_EP_CUDA.
  */
 DEEP_EP_API
 deep_ep_status_t deep_ep_buffer_trace(const deep_ep_buffer_t *buffer,

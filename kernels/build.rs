@@ -10,10 +10,12 @@ use std::sync::Mutex;
 const MACHINE_CODE: &str = "90,100";
 const PTX: &str = "90";
 const NVCC_VERSION: &str = "release 13.0";
+/// More flags, which nvcc itself takes from the environment.
+const NVCC_FLAGS: &str = "NVCC_APPEND_FLAGS";
 
 /// Compiles into `out` and writes `images.rs` there: `static IMAGES: [Image; n]`.
 pub fn compile(root: &Path, out: &Path) -> Result<()> {
-    for variable in ["DEEPEP_NVCC", "NVCC", "CUDA_HOME", "DEEPEP_CUDA_ARCHS"] {
+    for variable in ["DEEPEP_NVCC", "NVCC", "CUDA_HOME", "DEEPEP_CUDA_ARCHS", NVCC_FLAGS] {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     let nvcc = find_nvcc(root)?;
@@ -88,7 +90,8 @@ fn stamp(root: &Path, nvcc: &Path) -> Result<String> {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     };
-    add(format!("{} {}", nvcc.display(), archs()).as_bytes());
+    let flags = std::env::var(NVCC_FLAGS).unwrap_or_default();
+    add(format!("{} {} {flags}", nvcc.display(), archs()).as_bytes());
     for path in paths {
         add(path.to_string_lossy().as_bytes());
         add(&std::fs::read(path)?);

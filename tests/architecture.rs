@@ -263,6 +263,7 @@ fn no_file_is_too_long() {
     let mut all = source();
     all.extend(files("tests", &["rs"]));
     all.extend(files("kernels", &["cu", "cuh"]));
+    all.extend(files("tests/emulator", &["h", "cpp", "cuh"]));
     let (line, long) = ("x\n".repeat(400), "x\n".repeat(501));
     let bad = [("src/plan/mod.rs", long.as_str()), ("kernels/impl/x.cuh", long.as_str())];
     enforce(files_stay_short, &all, &bad, &[("src/plan/mod.rs", &line), ("kernels/impl/x.cuh", &line)]);

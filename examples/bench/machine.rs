@@ -75,7 +75,7 @@ pub fn stay_on_core(number: usize) {
 }
 
 /// The date in UTC as YYYY-MM-DD.
-fn today() -> String {
+pub fn today() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs()) as libc::time_t;
     // SAFETY: plain data, filled in by the call.

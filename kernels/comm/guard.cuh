@@ -24,37 +24,51 @@ __device__ __forceinline__ Guard guard_of(const CommParams &c, const OperationSt
 }
 
 // All threads of every block. Block 0 announces; everyone waits. False: the operation has failed.
-__device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+EP_SELDOM bool pass_guard_that_waits(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
     if (guard == ENTRY_BARRIER) {
         u64 number = op.words.sent[ENTER];
         if (blockIdx.x == 0) signal_peers(c, ENTER, number, signal_value(c, op.epoch));
-        return wait_peers(c, op, ENTER, number, op.epoch);
+        return wait_peers(c, op, ENTER, number, op.epoch, blockIdx.x == 0);
     }
     if (guard == WAIT_READ) {
         u64 needed = op.words.acks[kind][window];
-        bool bad = false;
+        bool bad = false, counts = blockIdx.x == 0;
+        u64 begun = ptx::nanoseconds();
         for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x) {
             if (!is_alive(c, peer)) continue;
             u64 value;
             WaitResult r = wait_word(c, op, signal_word(c, c.rank, READ, peer, 0), needed, peer, 0, [](u64 v) { return v >> 16; }, value);
+            if (r.status == SUCCESS && counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
             if (r.status == SUCCESS) continue;
             note_failure(c, op, r, peer, READ, needed);
             bad = true;
         }
-        if (!__syncthreads_or(bad)) return true;
+        if (!__syncthreads_or(bad)) {
+            if (counts && threadIdx.x == 0) {
+                count_waits(c, begun);
+                stamp(c, ENTERED);
+            }
+            return true;
+        }
         fail(c, op, 0);
         return false;
     }
     return true;
 }
 
-// A barrier with an epoch of its own. One block.
-__device__ __forceinline__ void meet(const CommParams &c, OperationState &op) {
-    if (!pass_guard(c, op, ENTRY_BARRIER, DISPATCH_WINDOW, NO_WINDOW) || threadIdx.x != 0) return;
+__device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+    return guard == WRITE_AT_ONCE || pass_guard_that_waits(c, op, guard, kind, window);
+}
+
+// A barrier with an epoch of its own. One block; true in one thread, if all have come.
+__device__ __forceinline__ bool meet(const CommParams &c, OperationState &op) {
+    begin_counting(c, op.epoch);
+    if (!pass_guard(c, op, ENTRY_BARRIER, DISPATCH_WINDOW, NO_WINDOW) || threadIdx.x != 0) return false;
     Outcome o = no_outcome();
     o.sent = o.received = true;
     o.signals[ENTER] = 1;
     finish(c, op, o);
+    return true;
 }
 
 } // namespace ep

@@ -1,8 +1,6 @@
 // The life of one operation on the device: what every block reads at its start, and what the last block writes back.
 #pragma once
-#include "../layout/address.cuh"
-#include "../ptx/memory.cuh"
-#include "../ptx/special.cuh"
+#include "trace.cuh"
 
 namespace ep {
 
@@ -32,17 +30,39 @@ struct OperationState {
 __device__ __forceinline__ BufferState *buffer_state(const CommParams &c) { return at<BufferState>(c.state); }
 __device__ __forceinline__ const BufferControl *buffer_control(const CommParams &c) { return at<const BufferControl>(c.control); }
 
-// Reads the buffer's words and those of the handle, if there is one, and claims the buffer for this launch. All threads call
-// it; afterwards op.status says whether the operation may go on. op.epoch is the next epoch, right for operations that send.
-__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const HandleRecord *record) {
-    constexpr u32 words = sizeof(BufferWords) / 8;
+// What a thread has asked of the buffer's state and the handle: one of the buffer's words; thread WARP, what the handle holds;
+// the last thread, which decides, all it needs.
+struct Started {
+    u64 word, owner, epoch, poisoned;
+    Held held;
+};
+
+// Asks for the buffer's words and those of the handle, if there is one, and claims the buffer for this launch. Nothing waits
+// for the answers before `begin`.
+__device__ __forceinline__ Started start(const CommParams &c, const HandleRecord *record) {
+    constexpr u32 words = sizeof(BufferWords) / 8; // at most the threads of the smallest block
+    static_assert(words <= 2 * WARP, "one word for each thread");
     BufferState *state = buffer_state(c);
-    for (u32 i = threadIdx.x; i < words; i += blockDim.x)
-        reinterpret_cast<u64 *>(&op.words)[i] = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + i);
-    if (threadIdx.x == WARP) op.held = record ? Held{record->open, record->area, record->claim} : Held{};
+    Started s = {};
+    if (blockIdx.x == 0 && threadIdx.x == 0) stamp_begin(c);
+    if (threadIdx.x < words) s.word = ptx::load_relaxed_gpu(reinterpret_cast<const u64 *>(&state->words) + threadIdx.x);
+    if (threadIdx.x == WARP && record) s.held = Held{record->open, record->area, record->claim};
     if (threadIdx.x == blockDim.x - 1) {
-        u64 owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
-        op.flag = owner != 0 && owner != c.launch;
+        s.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
+        s.epoch = ptx::load_relaxed_gpu(&state->words.epoch);
+        s.poisoned = ptx::load_relaxed_gpu(&state->words.poisoned);
+    }
+    return s;
+}
+
+// All threads call it; afterwards op.status says whether the operation may go on. op.epoch is the next epoch, right for
+// operations that send.
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const Started &s) {
+    if (threadIdx.x < sizeof(BufferWords) / 8) reinterpret_cast<u64 *>(&op.words)[threadIdx.x] = s.word;
+    if (threadIdx.x == WARP) op.held = s.held;
+    if (threadIdx.x == blockDim.x - 1) { // one barrier: it has read what it decides by itself
+        op.epoch = s.epoch + 1;
+        op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
         op.noted = 0;
         op.failed_phase = PHASES;
@@ -52,12 +72,9 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, c
         op.waited_since = 0;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        op.epoch = op.words.epoch + 1;
-        op.status = op.words.poisoned ? (u32)op.words.poisoned : op.flag ? (u32)CONCURRENT_USE : (u32)SUCCESS;
-    }
-    __syncthreads();
 }
+
+__device__ __forceinline__ void begin(const CommParams &c, OperationState &op, const HandleRecord *record) { begin(c, op, start(c, record)); }
 
 // True in every thread of the block that passes ticket `stage` last. Whatever any block wrote before, this block sees.
 __device__ __forceinline__ bool pass_ticket(const CommParams &c, OperationState &op, u32 stage) {
@@ -86,10 +103,10 @@ struct Outcome {
 // `held`: 1 + a number.
 __device__ __forceinline__ u64 bit_of(u64 held) { return 1ull << (held - 1); }
 
-// One thread of the last block. The buffer is free for the next launch afterwards.
-__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
-    BufferState *state = buffer_state(c);
-    BufferWords *w = &state->words;
+// What an operation changes, stored by one thread when every block has read the words.
+__device__ __forceinline__ void store_outcome(const CommParams &c, const OperationState &op, const Outcome &o) {
+    BufferWords *w = &buffer_state(c)->words;
+    if (o.signals[ENTER] && c.fingerprint >> 12 != OP_BARRIER) counters(c)->entry_barriers++;
     if (o.sent) w->epoch = op.epoch;
     w->in_flight = op.words.in_flight + o.sent - (o.received || o.abandoned);
     if (o.received && op.epoch > op.words.received) w->received = op.epoch;
@@ -116,7 +133,22 @@ __device__ __forceinline__ void finish(const CommParams &c, const OperationState
         o.claimer->claim = 0;
     }
     __threadfence();
-    state->owner = 0;
+}
+
+// The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
+__device__ __forceinline__ void give_up_buffer(const CommParams &c) { *(volatile u64 *)&buffer_state(c)->owner = 0; }
+
+// The end of an operation whose outcome is stored already. One thread.
+__device__ __forceinline__ void end_settled(const CommParams &c, const OperationState &op) {
+    trace_operation(c, op.epoch);
+    give_up_buffer(c);
+}
+
+// One thread of the last block.
+__device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
+    if (o.sent || o.received) trace_operation(c, op.epoch);
+    store_outcome(c, op, o);
+    give_up_buffer(c);
 }
 
 __device__ __forceinline__ Outcome no_outcome() {

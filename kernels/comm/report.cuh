@@ -15,7 +15,7 @@ __device__ inline void publish(HostReport *report, u64 number, const CommParams 
 }
 
 // A report that does not poison: the first since the host last took one.
-__device__ inline void report_soft(const CommParams &c, const OperationState &op, u32 status, i64 row, i64 value) {
+EP_SELDOM void report_soft(const CommParams &c, const OperationState &op, u32 status, i64 row, i64 value) {
     BufferState *state = buffer_state(c);
     u64 cleared = ptx::load_relaxed_sys(&buffer_control(c)->soft_cleared);
     if (ptx::swap_if_equal_gpu(&state->soft_claim, cleared, cleared + 1) != cleared) return;
@@ -53,7 +53,7 @@ __device__ inline u64 adopted_word(const CommParams &c, u32 peer, u32 index) {
 
 // Called by all threads of a block whose op.status is set. The first block to come writes the report, tells the peers
 // its verdict and poisons the buffer. `number` is that of the signal that was waited for.
-__device__ inline void fail(const CommParams &c, OperationState &op, u64 number) {
+EP_SELDOM void fail(const CommParams &c, OperationState &op, u64 number) {
     BufferState *state = buffer_state(c);
     u32 adopted = op.adopted;
     __syncthreads();

@@ -8,6 +8,7 @@ namespace ep {
 __device__ __forceinline__ void signal_peers(const CommParams &c, u32 phase, u64 number, u64 value) {
     for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x)
         if (is_alive(c, peer)) ptx::store_release_sys(signal_word(c, peer, phase, c.rank, number), value);
+    if (phase == DATA && threadIdx.x == 0) stamp(c, SENT);
 }
 
 // In ACK mode: tells every peer that this rank has ended its reads once more. All threads of one block.

@@ -101,15 +101,19 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
 }
 
 // Thread `index` of `threads` waits for signal `number` of `phase` from its share of the peers. False: a failure is noted
-// in op.
-__device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads) {
+// in op. counts: the waits of these threads are this rank's, for the statistics.
+__device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads,
+                                           bool counts = false) {
     bool well = true;
     for (u32 peer = index; peer < c.ranks; peer += threads) {
         if (!is_alive(c, peer)) continue;
         u64 value;
         WaitResult r = wait_word(c, op, signal_word(c, c.rank, phase, peer, number), epoch, peer, 0, [](u64 v) { return v >> 16; }, value);
         if (r.status == SUCCESS && value >> 16 == epoch && (value & 0xffff) != c.fingerprint) r.status = OP_MISMATCH;
-        if (r.status == SUCCESS) continue;
+        if (r.status == SUCCESS) {
+            if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
+            continue;
+        }
         note_failure(c, op, r, peer, phase, epoch);
         well = false;
     }
@@ -134,19 +138,37 @@ __device__ inline bool look_around(const CommParams &c, OperationState &op, bool
     return false;
 }
 
-// One thread waits for a progress word of `peer`. False: a failure is noted in op.
-__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns) {
+// One thread waits until a word of `peer` counts to `wanted`. False: a failure is noted in op. counts: as above.
+__device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns,
+                                             bool counts = false) {
     u64 value;
-    WaitResult r = wait_word(c, op, word, op.epoch, peer, pause_ns, [](u64 v) { return v; }, value);
-    if (r.status == SUCCESS) return true;
+    WaitResult r = wait_word(c, op, word, wanted, peer, pause_ns, [](u64 v) { return v; }, value);
+    if (r.status == SUCCESS) {
+        if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
+        return true;
+    }
     note_failure(c, op, r, peer, phase, op.epoch);
     return false;
 }
 
-// All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set.
-__device__ __forceinline__ bool wait_peers(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch) {
-    bool well = wait_share(c, op, phase, number, epoch, threadIdx.x, blockDim.x);
-    if (!__syncthreads_or(!well)) return true;
+// The same for a progress word, which holds the epoch whose part has come.
+__device__ __forceinline__ bool wait_progress(const CommParams &c, OperationState &op, const u64 *word, u32 peer, u32 phase, u32 pause_ns,
+                                              bool counts = false) {
+    return wait_counter(c, op, word, op.epoch, peer, phase, pause_ns, counts);
+}
+
+// All threads of the block wait for every peer. On failure the buffer is poisoned and op.status is set. counts: in one block
+// of an operation, that which has sent last or begins first.
+__device__ __forceinline__ bool wait_peers(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, bool counts) {
+    u64 begun = ptx::nanoseconds();
+    bool well = wait_share(c, op, phase, number, epoch, threadIdx.x, blockDim.x, counts);
+    if (!__syncthreads_or(!well)) {
+        if (counts && threadIdx.x == 0) {
+            count_waits(c, begun);
+            stamp(c, phase == ENTER ? ENTERED : phase == COUNTS ? COUNTED : RECEIVED);
+        }
+        return true;
+    }
     fail(c, op, number);
     return false;
 }

@@ -9,5 +9,5 @@ extern "C" __global__ void __launch_bounds__(1024, 1) deepep_barrier(const __gri
     begin(p.comm, op, nullptr);
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
     if (op.status != SUCCESS) return;
-    meet(p.comm, op);
+    if (meet(p.comm, op) && p.counted) counters(p.comm)->barriers++;
 }

@@ -19,7 +19,10 @@ extern "C" __global__ void __launch_bounds__(1024, 1) deepep_claim(const __grid_
         record->claim = 1 + p.window;
         buffer_state(p.comm)->words.claimed = op.words.claimed | bit;
     }
-    if (guard == ENTRY_BARRIER) return meet(p.comm, op);
+    if (guard == ENTRY_BARRIER) {
+        meet(p.comm, op);
+        return;
+    }
     if (!pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window) || threadIdx.x != 0) return;
     if (guard == REFUSED) report_soft(p.comm, op, BUSY, -1, -1);
     finish(p.comm, op, no_outcome());

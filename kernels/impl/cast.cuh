@@ -1,75 +1,36 @@
-// The FP8 cast of one row. Blocks of 128 elements share a scale.
+// The FP8 cast of one row in shared memory, from any float type.
 #pragma once
-#include "../layout/names.cuh"
+#include "cast_block.cuh"
 #include "sum.cuh"
 
 namespace ep {
-
-constexpr u32 CAST_BLOCK = 128;
 
 // What is cast: rows of `hidden` elements of type `from`; scales of type `scale_type`, scale_stride bytes a row.
 struct Cast {
     u32 hidden, from, scale_type, scale_stride;
 };
 
-// Scale of a block from the largest finite magnitude in it, and what the elements are multiplied by.
-struct BlockScale {
-    float scale, inverse;
-    u32 exponent;            // biased, for powers of two
-};
-
-__device__ __forceinline__ BlockScale block_scale(float amax, u32 type) {
-    float a = fmaxf(amax, 1e-4f);
-    BlockScale r;
-    r.scale = __fmul_rn(a, 1.0f / 448.0f);
-    if (type == SCALE_FP32) {
-        r.inverse = __fdiv_rn(448.0f, a);
-        r.exponent = 0;
-        return r;
+// Eight elements, from `element` on, of a row whose 16 bytes hold Row::COUNT.
+template <class Row> __device__ __forceinline__ void load_eight(const char *row, u32 element, float (&x)[8]) {
+#pragma unroll
+    for (u32 first = 0; first < 8; first += Row::COUNT) {
+        float part[Row::COUNT];
+        Row::unpack(*reinterpret_cast<const uint4 *>(row + (element + first) / Row::COUNT * 16), part);
+#pragma unroll
+        for (u32 i = 0; i < Row::COUNT; i++) x[first + i] = part[i];
     }
-    u32 bits = __float_as_uint(r.scale);
-    r.exponent = (bits >> 23) + ((bits & 0x7fffff) != 0); // 105 to 247: neither scale nor inverse leaves the normal numbers
-    r.scale = __uint_as_float(r.exponent << 23);
-    r.inverse = __uint_as_float((254 - r.exponent) << 23);
-    return r;
 }
 
-// One element times `inverse`, two at a time, as E4M3 codes: NaN is 0x7f, whatever its sign.
-__device__ __forceinline__ u32 encode_two(float low, float high, float inverse) {
-    u32 two = ptx::e4m3x2_from_f32(__fmul_rn(low, inverse), __fmul_rn(high, inverse));
-    two = (two & 0x7f) == 0x7f ? (two & ~0x80u) : two;
-    return (two & 0x7f00) == 0x7f00 ? (two & ~0x8000u) : two;
-}
-
-// One warp; 16 lanes take a block, 8 elements each.
 template <class Row> __device__ __forceinline__ void cast_row_of(const Cast &c, const char *from, char *to, char *scales) {
-    constexpr u32 LOADS = 8 / Row::COUNT;
     u32 blocks = div_up(c.hidden, CAST_BLOCK);
     for (u32 pair = 0; pair < blocks; pair += 2) {
-        u32 block = pair + lane_id() / 16, element = block * CAST_BLOCK + lane_id() % 16 * 8;
+        u32 block = pair + lane_id() / CAST_LANES, element = block * CAST_BLOCK + lane_id() % CAST_LANES * 8;
         bool present = element < c.hidden;
-        float f[LOADS][Row::COUNT];
-        u32 largest = 0; // magnitude bits of finite values order like the values
-#pragma unroll
-        for (u32 l = 0; l < LOADS; l++) {
-            uint4 raw = present ? reinterpret_cast<const uint4 *>(from)[element / Row::COUNT + l] : make_uint4(0, 0, 0, 0);
-            Row::unpack(raw, f[l]);
-#pragma unroll
-            for (u32 i = 0; i < Row::COUNT; i++) {
-                u32 bits = __float_as_uint(f[l][i]) & 0x7fffffff;
-                largest = max(largest, bits < 0x7f800000 ? bits : 0);
-            }
-        }
-        for (u32 d = 8; d; d /= 2) largest = max(largest, __shfl_xor_sync(FULL, largest, d));
-        BlockScale b = block_scale(__uint_as_float(largest), c.scale_type);
-        u32 out[2] = {0, 0};
-#pragma unroll
-        for (u32 i = 0; i < 8; i += 2) {
-            const float *two = &f[i / Row::COUNT][i % Row::COUNT];
-            out[i / 4] |= encode_two(two[0], two[1], b.inverse) << (i % 4 * 8);
-        }
-        if (present) *reinterpret_cast<uint2 *>(to + element) = make_uint2(out[0], out[1]);
-        if (lane_id() % 16 != 0 || block >= blocks) continue;
+        float x[8] = {};
+        if (present) load_eight<Row>(from, element, x);
+        BlockScale b = scale_of_lanes(x, c.scale_type);
+        if (present) *reinterpret_cast<uint2 *>(to + element) = cast_eight(x, b);
+        if (lane_id() % CAST_LANES != 0 || block >= blocks) continue;
         if (c.scale_type == SCALE_UE8M0)
             reinterpret_cast<u8 *>(scales)[block] = (u8)b.exponent;
         else
@@ -77,8 +38,7 @@ template <class Row> __device__ __forceinline__ void cast_row_of(const Cast &c, 
     }
 }
 
-// Casts the row at `from` to `to` and writes its scales, padded with zeros. One warp; all in shared memory, at multiples
-// of 16.
+// Casts the row at `from` to `to` and writes its scales, padded with zeros. One warp; all at multiples of 16.
 __device__ inline void cast_row(const Cast &c, const char *from, char *to, char *scales) {
     for (u32 i = lane_id(); i < c.scale_stride / 4; i += WARP) reinterpret_cast<u32 *>(scales)[i] = 0;
     __syncwarp();

@@ -1,18 +1,9 @@
 // Packed combine by pull: what every variant shares. Each token's rank reads the partial rows where they lie.
 #pragma once
-#include "../comm/guard.cuh"
-#include "sum.cuh"
+#include "combine_parts.cuh"
+#include "traffic.cuh"
 
 namespace ep {
-
-enum : u32 { TICKET_READY = 0, TICKET_SUMMED = 1, TICKET_COMBINE_REFUSED = 4 };
-
-struct CombineShared {
-    OperationState op;
-    u64 tokens, rows, expert_rows;
-    u32 taken;               // of this block's tokens: those that a warp has taken on itself (REDUCED)
-    bool refused;            // the handle has nothing to combine, or not here
-};
 
 __device__ __forceinline__ u32 count_columns(const CombineParams &p) { return p.comm.ranks + p.num_experts; }
 
@@ -28,44 +19,28 @@ template <bool BY_ROW> __device__ __forceinline__ Route load_route(const Combine
     u64 i = token * p.num_topk + lane_id();
     r.id = at<const i32>(p.ids)[i];
     r.row = at<const i32>(BY_ROW ? p.positions : p.expert_positions)[i];
-    if (!BY_ROW && p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
+    if (BY_ROW) return r;
+    if (p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
+    // Expert rows beyond what its receive was given room for are not there.
+    if (r.row >= 0 && (u64)r.row >= at<const u64>(own_base(p.comm) + p.limits)[expert_home(p.expert_home, r.id).rank]) r.row = -1;
     return r;
 }
 
 __device__ __forceinline__ u64 window_row(const CombineParams &p, u32 rank, u32 row) { return peer_base(p.comm, rank) + p.rows + (u64)row * p.row_stride; }
 
-// bias0, bias0 + bias1, or zero.
-template <class Row> __device__ __forceinline__ void start_token(const CombineParams &p, u64 token, u32 place, Sum<Row> &sum) {
-    sum.clear();
-    if (p.bias[0]) {
-        float x[Row::COUNT];
-        Row::unpack(ptx::load_row16(at<const char>(p.bias[0] + token * p.out_stride + place)), x);
-#pragma unroll
-        for (u32 i = 0; i < Row::COUNT; i++) sum.f[i] = x[i];
-    }
-    if (p.bias[1]) sum.add(ptx::load_row16(at<const char>(p.bias[1] + token * p.out_stride + place)));
-}
-
-// Carried weights of one token, read beside its rows: summed over ranks in ascending order. One warp.
+// Carried weights of one token, read beside its rows. One warp.
 template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const CombineParams &p, u64 token, const Route &r) {
     u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
-    float sum = 0.0f;
-    if (!BY_ROW) { // one value per expert row
-        if (r.row >= 0) sum = __fadd_rn(sum, at<const float>(peer_base(p.comm, rank) + p.side_carried)[r.row]);
-    } else {
-        u64 from = r.row >= 0 ? peer_base(p.comm, rank) + p.side_carried + (u64)r.row * p.num_topk * 4 : 0;
-        Terms t = make_terms(r.row >= 0, rank << 5 | lane_id(), from, 0.0f);
-        for (u32 j = 0; j < t.count; j++) {
-            u64 row = term_row(t, j);
-            if (lane_id() < p.num_topk) sum = __fadd_rn(sum, at<const float>(row)[lane_id()]);
-        }
-    }
+    u64 side = peer_base(p.comm, rank) + p.side_carried;
+    if (BY_ROW) return sum_carried(p, token, r.id, r.row >= 0, rank, r.row >= 0 ? side + (u64)r.row * p.num_topk * 4 : 0);
+    float sum = 0.0f; // one value per expert row
+    if (r.row >= 0) sum = __fadd_rn(sum, at<const float>(side)[r.row]);
     if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = r.id >= 0 ? sum : 0.0f;
 }
 
 // One partial row per destination (BY_ROW; by rank, or REDUCED by its largest k), or every expert row (EXACT).
-// Warp `index` of `warps` of the whole operation.
-template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, u32 index, u32 warps) {
+// Warp `index` of `warps` of the whole operation. tally: expert rows from each rank that this block has pulled.
+template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, i32 *tally, u32 index, u32 warps) {
     u32 pieces = div_up(p.row_bytes, PIECE);
     u64 jobs = tokens * pieces;
     bool by_rank = BY_ROW && !(p.flags & ASCENDING_K);
@@ -84,6 +59,7 @@ template <class Row, bool BY_ROW> __device__ inline void pull_rows(const Combine
             sum_piece<Row, true>(t, offset, p.row_bytes, start, finish);
         else
             sum_piece<Row, false>(t, offset, p.row_bytes, start, finish);
+        if (!BY_ROW && offset == 0 && r.row >= 0) atomicAdd(tally + rank, 1);
         if (offset == 0 && p.out_carried) pull_carried<BY_ROW>(p, token, r);
     }
 }
@@ -117,72 +93,45 @@ template <class Row> __device__ inline void fill_window(const CombineParams &p, 
             at<float>(base + p.side_carried)[i] = __ldg(at<const float>(p.carried) + i);
 }
 
-// The end of a combine that did not succeed: outputs stay as they are. All threads of every block. A refused one is still
-// where the caller has ended its reads and given its claim back.
-__device__ inline void end_combine(const CombineParams &p, CombineShared &s) {
-    if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
-    if (s.op.status != BUSY) return;
-    if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
-    report_soft(p.comm, s.op, BUSY, -1, -1);
-    Outcome o = no_outcome();
-    o.reader = o.claimer = at<HandleRecord>(p.record);
-    o.reader->combine_refused = 1;
-    finish(p.comm, s.op, o);
+// Rows [begin, end) of the window were not handed out: they count as zero.
+__device__ inline void zero_rows(const CombineParams &p, u64 begin, u64 end) {
+    u64 base = own_base(p.comm), warps = (u64)gridDim.x * (blockDim.x / WARP);
+    for (u64 row = begin + (u64)blockIdx.x * (blockDim.x / WARP) + warp_id(); row < end; row += warps) {
+        u64 to = base + p.rows + row * p.row_stride;
+        for (u32 place = lane_id() * 16; place < p.row_bytes; place += UNIT) ptx::store_row16(at<char>(to + place), make_uint4(0, 0, 0, 0));
+        if (p.carried && lane_id() < p.num_topk) at<float>(base + p.side_carried)[row * p.num_topk + lane_id()] = 0.0f;
+    }
 }
 
-// Whether the window, with the area that goes with it, is this handle's or nobody's.
-__device__ __forceinline__ bool may_use_window(const CombineParams &p, const OperationState &op) {
-    if (op.held.claim == 1 + p.window) return true;
-    return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
+// EXACT: tells the peers how many of this rank's expert rows there are. All threads of one block.
+__device__ __forceinline__ void tell_limit(const CombineParams &p, u64 limit) {
+    for (u32 peer = threadIdx.x; peer < p.comm.ranks; peer += blockDim.x)
+        if (is_alive(p.comm, peer)) at<u64>(peer_base(p.comm, peer) + p.limits)[p.comm.rank] = limit;
+}
+
+// What a combine sends and, by partial rows, receives. One warp, of one block.
+template <bool BY_ROW> __device__ inline void count_combine(const CombineParams &p, const CombineShared &s, bool sends, bool receives) {
+    if (sends && BY_ROW) count_partials_sent(p);
+    if (sends && !BY_ROW) count_expert_rows_sent(p, s.capacity);
+    if (receives && BY_ROW) count_partials_received(p);
+    if (sends && lane_id() == 0) counters(p.comm)->combines++;
 }
 
 // Reads the buffer and the handle and passes the guard. Whether there is one is the same on all ranks: it does not depend on
 // whether this one has rows to write.
 __device__ inline bool enter_combine(const CombineParams &p, CombineShared &s, Guard &guard) {
-    OperationState &op = s.op;
-    begin(p.comm, op, at<const HandleRecord>(p.record));
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    Started started = start(p.comm, record);
     if (threadIdx.x == 0) {
-        const HandleRecord *record = at<const HandleRecord>(p.record);
         s.tokens = record->num_tokens;
         s.rows = record->rows;
         s.expert_rows = record->expert_rows;
-        s.refused = record->dispatch_refused || !may_use_window(p, op);
+        s.link_rows = record->link_rows;
+        s.capacity = record->capacity;
+        s.no_dispatch = record->dispatch_refused;
     }
-    __syncthreads();
-    guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS) return false;
-    if (s.refused || op.words.in_flight > p.comm.in_flight)
-        guard = REFUSED;
-    else if (!(p.flags & GUARDED))
-        guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
-    if (guard == REFUSED) {
-        __syncthreads();
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
-        return false;
-    }
-    return pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window);
-}
-
-__device__ __forceinline__ Outcome combine_outcome(const CombineParams &p, const OperationState &op, Guard guard) {
-    Outcome o = no_outcome();
-    o.sent = true;
-    o.signals[DATA] = 1;
-    o.signals[ENTER] = guard == ENTRY_BARRIER;
-    o.kind = COMBINE_WINDOW;
-    o.window = p.window;
-    o.ends = OPEN;
-    o.reader = o.claimer = at<HandleRecord>(p.record);
-    return o;
-}
-
-// For the receive of a combine that was only sent.
-__device__ __forceinline__ void keep_combine(const CombineParams &p, const OperationState &op) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->combine_epoch = op.epoch;
-    record->combine_turn = op.words.sent[DATA];
-    record->combine_refused = 0;
-    record->combining = 1 + p.window;
+    begin(p.comm, s.op, started);
+    return guard_combine(p, s, guard);
 }
 
 } // namespace ep

@@ -7,10 +7,12 @@ namespace ep {
 // Rows into the window where needed, then the signal that they may be read. True in the block that signalled.
 template <class Row, bool BY_ROW> __device__ inline bool offer_rows(const CombineParams &p, CombineShared &s) {
     OperationState &op = s.op;
-    bool writes = (p.flags & COPY_OUT) || p.carried;
-    if (writes) {
+    bool drops = BY_ROW && s.link_rows > s.rows;
+    if ((p.flags & COPY_OUT) || p.carried || drops) {
         u64 rows = BY_ROW ? s.rows : s.expert_rows;
         fill_window<Row>(p, rows, BY_ROW ? rows * p.num_topk : rows);
+        if (drops) zero_rows(p, s.rows, s.link_rows);
+        if (!BY_ROW && blockIdx.x == 0) tell_limit(p, s.capacity);
         if (!pass_ticket(p.comm, op, TICKET_READY)) return false;
     } else if (blockIdx.x != 0) {
         return false;
@@ -31,14 +33,27 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
     finish(p.comm, s.op, o);
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s) {
+// Sums all tokens, and counts what came from where.
+template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(const CombineParams &p, CombineShared &s, i32 *tally) {
+    u32 block_warps = blockDim.x / WARP;
+    if (!BY_ROW) {
+        for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) tally[r] = 0;
+        __syncthreads();
+    }
+    pull_rows<Row, BY_ROW>(p, s.tokens, tally, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    if (BY_ROW) return;
+    __syncthreads();
+    for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) count_received(p.comm, r, (u32)tally[r], p.row_bytes);
+}
+
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, i32 *tally) {
     OperationState &op = s.op;
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
-    offer_rows<Row, BY_ROW>(p, s);
-    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) return;
-    u32 block_warps = blockDim.x / WARP;
-    pull_rows<Row, BY_ROW>(p, s.tokens, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    bool last = offer_rows<Row, BY_ROW>(p, s);
+    if (last && is_last_warp()) count_combine<BY_ROW>(p, s, true, true);
+    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) return;
+    sum_tokens<Row, BY_ROW>(p, s, tally);
     end_receive(p, s, combine_outcome(p, op, guard), op.epoch + 1);
 }
 
@@ -46,35 +61,22 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     OperationState &op = s.op;
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
-    offer_rows<Row, BY_ROW>(p, s);
-    if (!pass_ticket(p.comm, op, TICKET_SUMMED) || threadIdx.x != 0) return;
+    if (offer_rows<Row, BY_ROW>(p, s) && is_last_warp()) count_combine<BY_ROW>(p, s, true, false);
+    if (!pass_ticket(p.comm, op, TICKET_SUMMED)) return;
+    Outcome o = combine_outcome(p, op, guard);
+    if (op.held.open) o.acknowledged = acknowledge(p.comm, op); // the dispatched rows are read; the window's own reads end in the receive
+    if (threadIdx.x != 0) return;
     keep_combine(p, op);
-    finish(p.comm, op, combine_outcome(p, op, guard));
+    finish(p.comm, op, o);
 }
 
-// Puts the epoch of the operation that was sent in place of the next one's. False: nothing is to be received.
-__device__ __forceinline__ bool resume_combine(const CombineParams &p, CombineShared &s, u64 &turn, u64 &next) {
-    OperationState &op = s.op;
-    begin(p.comm, op, at<const HandleRecord>(p.record));
-    next = op.epoch;
-    const HandleRecord *record = at<const HandleRecord>(p.record);
-    turn = record->combine_turn;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        op.epoch = record->combine_epoch;
-        s.tokens = record->num_tokens;
-        if (op.status == SUCCESS && record->combine_refused) op.status = BUSY;
-    }
-    __syncthreads();
-    return op.status == SUCCESS;
-}
-
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s) {
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, i32 *tally) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
-    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch)) return;
-    u32 block_warps = blockDim.x / WARP;
-    pull_rows<Row, BY_ROW>(p, s.tokens, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    bool first = blockIdx.x == 0;
+    if (first && is_last_warp()) count_combine<BY_ROW>(p, s, false, true);
+    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, first)) return;
+    sum_tokens<Row, BY_ROW>(p, s, tally);
     end_receive(p, s, no_outcome(), next);
 }
 

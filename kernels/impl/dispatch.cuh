@@ -2,8 +2,10 @@
 #pragma once
 #include "../comm/guard.cuh"
 #include "expand.cuh"
+#include "recount.cuh"
 #include "send_rows.cuh"
 #include "side_data.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -19,12 +21,13 @@ struct DispatchShared {
     u32 taken;               // received rows that warps have taken on themselves to expand
     u32 counted;             // nonzero once the counts have been written (first block)
     u32 side_last;
+    u64 exchange;            // number of the count exchange whose counts hold
 };
 
 // Tickets of a dispatch.
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
-__device__ __forceinline__ u32 token_count(const DispatchParams &p) {
+template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.num_tokens_device) return p.num_tokens;
     i32 n = __ldg(at<const i32>(p.num_tokens_device));
     return n < 0 ? 0 : min((u32)n, p.num_tokens);
@@ -57,7 +60,7 @@ __device__ __forceinline__ void tell_progress(const DispatchParams &p, const Ope
 }
 
 // Bad ids of this operation, if any: the first in row order. One thread of the block that publishes the counts.
-__device__ inline void report_bad_id(const DispatchParams &p, const OperationState &op) {
+template <class Params> EP_SELDOM void report_bad_id(const Params &p, const OperationState &op) {
     BufferState *state = buffer_state(p.comm);
     u64 bad = ptx::load_relaxed_gpu(&state->first_bad);
     if (!bad) return;
@@ -66,18 +69,45 @@ __device__ inline void report_bad_id(const DispatchParams &p, const OperationSta
     report_soft(p.comm, op, INVALID_EXPERT_ID, (i64)(index / p.num_topk), load_id(p, index));
 }
 
+// What the ranks have counted. The kept matrix is complete only in this block's part; the exchange's is, until this rank's
+// data signal.
+__device__ __forceinline__ const i32 *counts_of(const DispatchParams &p, const DispatchShared &s) {
+    return p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, s.exchange, 0);
+}
+
+// The histograms of all blocks become this rank's counts, which all ranks exchange. False: the operation has failed.
+__device__ inline bool exchange_counts(const DispatchParams &p, DispatchShared &s, const Histograms &h, u32 round) {
+    u64 number = s.op.words.sent[COUNTS] + round;
+    if (threadIdx.x == 0) s.exchange = number;
+    publish_block_counts(p, h, round);
+    bool last = pass_ticket(p.comm, s.op, TICKET_COUNTED);
+    if (last) {
+        publish_counts(p, s.op, number);
+        if (threadIdx.x == 0) report_bad_id(p, s.op);
+    }
+    return wait_peers(p.comm, s.op, COUNTS, number, s.op.epoch, last);
+}
+
 // Counts, exchange and positions. False: the operation has failed.
 __device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, const Homes &homes, Tokens tokens, bool by_expert) {
     Histograms h = make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert, homes);
+    if ((p.flags & LINK_MAY_OVERFLOW) && blockIdx.x == 0 && threadIdx.x == 0)
+        at<HandleRecord>(p.record)->sent_rows = at<HandleRecord>(p.record)->sent_expert_rows = 0;
     count_tokens(p, h, tokens);
-    publish_block_counts(p, h);
-    if (pass_ticket(p.comm, s.op, TICKET_COUNTED)) {
-        publish_counts(p, s.op);
-        if (threadIdx.x == 0) report_bad_id(p, s.op);
+    if (!exchange_counts(p, s, h, 0)) return false;
+    const i32 *matrix = counts_of(p, s);
+    compute_rank_bases(p, matrix, h);
+    if (by_expert && (p.flags & LINK_MAY_OVERFLOW) && link_overflows(p, matrix)) {
+        recount(p, matrix, h, tokens);
+        if (!exchange_counts(p, s, h, 1)) return false;
+        compute_expert_bases(p, counts_of(p, s), h, 1);
+        __syncthreads();
+        place_survivors(p, h, tokens);
+    } else {
+        if (by_expert) compute_expert_bases(p, matrix, h, 0);
+        __syncthreads();
+        assign_positions(p, h, tokens, by_expert);
     }
-    if (!wait_peers(p.comm, s.op, COUNTS, s.op.words.sent[COUNTS], s.op.epoch)) return false;
-    compute_bases(p, s.op, h, by_expert);
-    assign_positions(p, h, tokens, by_expert);
     __syncthreads();
     return true;
 }
@@ -95,8 +125,32 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
         ptx::prefetch_l1(at<const char>(a));
 }
 
+// Where the handle stands after a receive: its rows are read in place, or not at all.
+template <class Params> __device__ __forceinline__ void keep_received(const Params &p, const OperationState &op) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
+    record->area = p.area;
+    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
+}
+
+template <class Params> __device__ __forceinline__ void keep_refused(const Params &p) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 0;
+    record->dispatch_refused = 1;
+}
+
+template <class Params> __device__ __forceinline__ void keep_sent(const Params &p, const OperationState &op, u32 count) {
+    HandleRecord *record = at<HandleRecord>(p.record);
+    record->dispatching = 1 + p.window;
+    record->dispatch_epoch = op.epoch;
+    record->dispatch_turn = op.words.sent[DATA];
+    record->dispatch_refused = 0;
+    record->num_tokens = count;
+}
+
 // Whether rows in place would overwrite others that are still read.
-__device__ __forceinline__ bool is_area_taken(const DispatchParams &p, const OperationState &op) {
+template <class Params> __device__ __forceinline__ bool is_area_taken(const Params &p, const OperationState &op) {
     return p.area && op.words.areas >> (p.area - 1) & 1;
 }
 
@@ -111,6 +165,7 @@ __device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &
         __syncthreads();
         return false;
     }
+    begin_counting(p.comm, op.epoch);
     return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 
@@ -126,15 +181,10 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
     finish(p.comm, op, no_outcome());
 }
 
-// The counts of a dispatch under way. The kept matrix is complete only in this block's part; the exchange's is, until
-// this rank's data signal.
-__device__ __forceinline__ const i32 *counts_here(const DispatchParams &p, const OperationState &op) {
-    return p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
-}
-
 // Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
-__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, Tokens tokens, const Team &t, const char *zeros, bool by_expert, bool cast) {
+__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
     OperationState &op = s.op;
+    const char *zeros = dynamic + ring_bytes(p);
     send_side_data(p, homes, tokens, t.warp(), t.warps(), by_expert, !cast);
     t.sync();
     if (t.index == 0) {
@@ -145,30 +195,33 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, con
     t.sync();
     if (s.side_last) tell_progress(p, op, p.slices, t.index, t.threads);
 
-    const i32 *matrix = counts_here(p, op);
+    const i32 *matrix = counts_of(p, s);
     Received r = sum_received(p, matrix);
-    if (by_expert) sum_experts(p, matrix, r, false);
+    if (by_expert) sum_experts(p, matrix, r, true, false);
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
+    bool waits = t.block == 0; // as good as any for the statistics
+    u64 begun = ptx::nanoseconds();
     for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
-        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500);
+        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500, waits);
     t.sync();
+    if (waits && t.index == 0) count_waits(p.comm, begun);
     if (__any_sync(FULL, has_failed(op))) return;
-    if (by_expert)
-        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
-    else
-        receive_side_by_rank(p, r.rows, t);
-    if (t.block != 0 || all_present(p, r, by_expert)) return;
+    if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
+    receive_side_by_rank(p, r.rows, t);
+    if (t.block != 0 || !counts_rows(r, by_expert)) return;
     while (!ptx::read_acquire_shared(&s.counted)) ptx::sleep(50); // by a warp that waits for nobody
-    recount_experts(p, r.rows, t);
+    count_rows(p, r.handed, reinterpret_cast<i32 *>(counting_area(p, dynamic)), t);
+    if (t.warp() == 0) tell_host(p);
 }
 
 // Writes what callers see of the counts. One warp of the first block.
 __device__ inline void count_role(const DispatchParams &p, DispatchShared &s, bool by_expert) {
-    const i32 *matrix = counts_here(p, s.op);
+    const i32 *matrix = counts_of(p, s);
     write_counts(p, s.op, matrix, by_expert);
-    if (all_present(p, sum_received(p, matrix), by_expert)) tell_host(p);
+    if (!counts_rows(sum_received(p, matrix), by_expert)) tell_host(p);
+    count_dispatch(p, matrix);
     __syncwarp();
     if (lane_id() == 0) ptx::raise_release_shared(&s.counted, 1);
 }

@@ -22,8 +22,8 @@ __device__ inline void slice_role(const DispatchParams &p, DispatchShared &s, To
 
 // This block's share of the rows of every other rank. All warps call it, the first writes the words, which lie where the
 // counting area was; a block barrier follows.
-__device__ inline Arrivals find_arrivals(const DispatchParams &p, const OperationState &op, char *shared) {
-    const i32 *matrix = counts_here(p, op);
+__device__ inline Arrivals find_arrivals(const DispatchParams &p, const DispatchShared &s, char *shared) {
+    const i32 *matrix = counts_of(p, s);
     u32 columns = count_columns(p), ranks = p.comm.ranks;
     u32 *words = reinterpret_cast<u32 *>(shared);
     Arrivals a = {words, words + ranks, words + 2 * ranks, words + 3 * ranks, 0, 0};
@@ -138,41 +138,17 @@ __device__ __forceinline__ bool signal_sent(const DispatchParams &p, DispatchSha
     return true;
 }
 
-__device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, Guard guard) {
+__device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, const DispatchShared &s, Guard guard) {
     Outcome o = no_outcome();
     o.sent = true;
     o.signals[DATA] = 1;
-    o.signals[COUNTS] = !(p.flags & CACHED);
+    o.signals[COUNTS] = p.flags & CACHED ? 0 : (u32)(s.exchange - s.op.words.sent[COUNTS]) + 1;
     o.signals[ENTER] = guard == ENTRY_BARRIER;
     o.kind = DISPATCH_WINDOW;
     o.window = p.window;
     o.ends = OPEN;
     o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
-}
-
-// Where the handle stands after a receive: its rows are read in place, or not at all.
-__device__ __forceinline__ void keep_received(const DispatchParams &p, const OperationState &op) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 0;
-    record->open = p.flags & KEEP_OPEN ? 1 + p.window : 0;
-    record->area = p.area;
-    if (p.area) buffer_state(p.comm)->words.areas = op.words.areas | bit_of(p.area);
-}
-
-__device__ __forceinline__ void keep_refused(const DispatchParams &p) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 0;
-    record->dispatch_refused = 1;
-}
-
-__device__ __forceinline__ void keep_sent(const DispatchParams &p, const OperationState &op, u32 count) {
-    HandleRecord *record = at<HandleRecord>(p.record);
-    record->dispatching = 1 + p.window;
-    record->dispatch_epoch = op.epoch;
-    record->dispatch_turn = op.words.sent[DATA];
-    record->dispatch_refused = 0;
-    record->num_tokens = count;
 }
 
 // Rows from the window to caller memory, once all have come.
@@ -195,17 +171,20 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     OperationState &op = s.op;
     const i32 *matrix = at<const i32>(p.counts);
     Received r = sum_received(p, matrix);
-    if (BY_EXPERT) sum_experts(p, matrix, r, false);
+    if (BY_EXPERT) sum_experts(p, matrix, r, true, false);
     Team all = whole_block();
+    bool counts = counts_rows(r, BY_EXPERT);
     if (blockIdx.x == 0 && warp_id() == 0) {
         write_counts(p, op, matrix, BY_EXPERT);
-        if (all_present(p, r, BY_EXPERT)) tell_host(p);
+        if (!counts) tell_host(p);
     }
     fill_past_end(p, BY_EXPERT ? r.expert_rows : r.rows, BY_EXPERT ? 1 : p.num_topk, all);
     if constexpr (!BY_EXPERT) {
         receive_side_by_rank(p, r.rows, all);
-        if (blockIdx.x == 0 && !all_present(p, r, BY_EXPERT)) recount_experts(p, r.rows, all);
         if (p.flags & COPY_OUT) copy_out(p, s, dynamic, r.rows);
+        if (!counts || blockIdx.x != 0) return;
+        count_rows(p, r.handed, reinterpret_cast<i32 *>(counting_area(p, dynamic)), all);
+        if (warp_id() == 0) tell_host(p);
         return;
     }
     u64 begin = r.rows * blockIdx.x / gridDim.x, end = r.rows * (blockIdx.x + 1) / gridDim.x;
@@ -268,7 +247,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     }
     Arrivals arrivals = {};
     if (SLICES) {
-        arrivals = find_arrivals(p, op, counting_area(p, dynamic));
+        arrivals = find_arrivals(p, s, counting_area(p, dynamic));
         __syncthreads();
     }
 
@@ -282,11 +261,13 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         watch_role(p, s, arrivals);
     } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
         Team t = {threadIdx.x - ring_warps * WARP, p.side_warps * WARP, 1, blockIdx.x, gridDim.x};
-        if (WHOLE)
-            side_role(p, s, homes, tokens, t, zeros, BY_EXPERT, CAST);
-        else
+        if (WHOLE) {
+            side_role(p, s, homes, dynamic, tokens, t, BY_EXPERT, CAST);
+        } else {
             send_side_data(p, homes, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
-        if (!cached) keep_counts(p, op, t);
+            if (t.block == 0 && t.warp() == 0) count_dispatch(p, counts_of(p, s));
+        }
+        if (!cached) keep_counts(p, s.exchange, t);
     } else if (WHOLE && blockIdx.x == 0 && warp_id() == blockDim.x / WARP - 1) {
         count_role(p, s, BY_EXPERT);
     }
@@ -300,13 +281,13 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if constexpr (!WHOLE) {
         if (last && threadIdx.x == 0) {
             keep_sent(p, op, count);
-            finish(p.comm, op, dispatch_outcome(p, guard));
+            finish(p.comm, op, dispatch_outcome(p, s, guard));
         }
         return;
     }
     bool copies = !BY_EXPERT && (p.flags & COPY_OUT);
     if (!last && !copies) return;
-    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch)) {
+    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) {
         Team alone = {threadIdx.x, blockDim.x, 0, 0, 1};
         write_nothing(p, BY_EXPERT, copies ? whole_block() : alone);
         return;
@@ -315,7 +296,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         copy_out(p, s, dynamic, sum_received(p, at<const i32>(p.counts)).rows);
         if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
     }
-    Outcome o = dispatch_outcome(p, guard);
+    Outcome o = dispatch_outcome(p, s, guard);
     o.received = true;
     if (!(p.flags & KEEP_OPEN)) {
         o.ends = op.epoch + 1;
@@ -342,7 +323,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     }
     __syncthreads();
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
-    if (!wait_peers(p.comm, op, DATA, turn, op.epoch)) return write_nothing(p, BY_EXPERT, whole_block());
+    if (!wait_peers(p.comm, op, DATA, turn, op.epoch, blockIdx.x == 0)) return write_nothing(p, BY_EXPERT, whole_block());
     bool no_room = is_area_taken(p, op); // it has been sent, so it is received, but handed out it cannot be
     char *zeros = dynamic + ring_bytes(p);
     init_dispatch_shared(p, s, dynamic, zeros);

@@ -15,9 +15,8 @@ __device__ __forceinline__ i32 *count_row(const DispatchParams &p, u32 holder, u
 }
 
 // The last block to count: this rank's row goes to every peer, then the signal.
-__device__ inline void publish_counts(const DispatchParams &p, const OperationState &op) {
+__device__ inline void publish_counts(const DispatchParams &p, const OperationState &op, u64 number) {
     u32 columns = count_columns(p);
-    u64 number = op.words.sent[COUNTS];
     for (u32 c = threadIdx.x; c < columns; c += blockDim.x) {
         i32 total = (i32)ptx::load_relaxed_gpu(at<const u32>(p.totals) + c);
         ptx::store_relaxed_gpu(at<u32>(p.totals) + c, 0); // for the next operation
@@ -47,41 +46,43 @@ __device__ inline void scan_experts(const DispatchParams &p, const i32 *totals, 
     }
 }
 
-// Bases of this block's rows at every destination: earlier ranks, then earlier blocks. All threads; ends with a barrier.
-__device__ inline void compute_bases(const DispatchParams &p, const OperationState &op, const Histograms &h, bool by_expert) {
-    u64 number = op.words.sent[COUNTS];
-    const i32 *matrix = count_row(p, p.comm.rank, number, 0);
+// Bases of this block's rows at every destination: earlier ranks, then earlier blocks. All threads; the caller adds the
+// barrier.
+__device__ inline void compute_rank_bases(const DispatchParams &p, const i32 *matrix, const Histograms &h) {
     u32 columns = count_columns(p), me = p.comm.rank, warps = blockDim.x / WARP;
     for (u32 d = warp_id(); d < p.comm.ranks; d += warps) {
         i32 sum = 0;
         for (u32 s = lane_id(); s < me; s += WARP) sum += is_alive(p.comm, s) ? matrix[(u64)s * columns + d] : 0;
-        for (u32 b = lane_id(); b < blockIdx.x; b += WARP) sum += at<const i32>(p.block_counts)[(u64)b * columns + d];
+        for (u32 b = lane_id(); b < blockIdx.x; b += WARP) sum += block_counts(p, 0, b)[d];
         sum = ptx::warp_sum(sum);
         if (lane_id() == 0) h.rank_base[d] = sum;
     }
-    if (by_expert) {
-        for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
-            i32 before = 0, total = 0;
-            for (u32 s = 0; s < p.comm.ranks; s++) {
-                i32 n = is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + e] : 0;
-                if (s < me) before += n;
-                total += n;
-            }
-            h.expert_base[e] = before;
-            h.expert_total[e] = total;
+}
+
+// Bases of its expert rows: earlier experts of the destination, earlier ranks, earlier blocks. As above, with barriers
+// inside.
+__device__ inline void compute_expert_bases(const DispatchParams &p, const i32 *matrix, const Histograms &h, u32 round) {
+    u32 columns = count_columns(p), me = p.comm.rank, warps = blockDim.x / WARP;
+    for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
+        i32 before = 0, total = 0;
+        for (u32 s = 0; s < p.comm.ranks; s++) {
+            i32 n = is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + e] : 0;
+            if (s < me) before += n;
+            total += n;
         }
-        __syncthreads();
-        // A warp adds whole rows of earlier blocks, all their words at once.
-        for (u32 b = warp_id(); b < blockIdx.x; b += warps)
-#pragma unroll 8
-            for (u32 e = lane_id(); e < p.num_experts; e += WARP) {
-                i32 n = at<const i32>(p.block_counts)[(u64)b * columns + p.comm.ranks + e];
-                if (n) atomicAdd(&h.expert_base[e], n);
-            }
-        __syncthreads();
-        for (u32 d = warp_id(); d < p.comm.ranks; d += warps) scan_experts(p, h.expert_total, d, h.expert_base);
+        h.expert_base[e] = before;
+        h.expert_total[e] = total;
     }
     __syncthreads();
+    // A warp adds whole rows of earlier blocks, all their words at once.
+    for (u32 b = warp_id(); b < blockIdx.x; b += warps)
+#pragma unroll 8
+        for (u32 e = lane_id(); e < p.num_experts; e += WARP) {
+            i32 n = block_counts(p, round, b)[p.comm.ranks + e];
+            if (n) atomicAdd(&h.expert_base[e], n);
+        }
+    __syncthreads();
+    for (u32 d = warp_id(); d < p.comm.ranks; d += warps) scan_experts(p, h.expert_total, d, h.expert_base);
 }
 
 } // namespace ep

@@ -5,10 +5,9 @@
 
 namespace ep {
 
-// One row's scales to one expert row, at any strides; 16 bytes at a time where columns are adjacent.
-__device__ __forceinline__ void store_scales(const DispatchParams &p, const char *from, u64 place, u32 lane, u32 lanes) {
-    u64 to = p.out_scales + place * p.out_scale_row_stride;
-    if (p.out_scale_col_stride == 4 && p.scale_bytes % 16 == 0 && p.out_scale_row_stride % 16 == 0) {
+// One row's scales to one place, at any column stride; 16 bytes at a time where columns are adjacent.
+template <class Params> __device__ __forceinline__ void store_scales_at(const Params &p, const char *from, u64 to, u32 lane, u32 lanes) {
+    if (p.out_scale_col_stride == 4 && p.scale_bytes % 16 == 0 && to % 16 == 0) {
         for (u32 i = lane; i < p.scale_bytes / 16; i += lanes) at<uint4>(to)[i] = reinterpret_cast<const uint4 *>(from)[i];
     } else if (p.scale_bytes % 4 == 0) {
         for (u32 i = lane; i < p.scale_bytes / 4; i += lanes) *at<u32>(to + i * p.out_scale_col_stride) = reinterpret_cast<const u32 *>(from)[i];
@@ -17,9 +16,13 @@ __device__ __forceinline__ void store_scales(const DispatchParams &p, const char
     }
 }
 
+__device__ __forceinline__ void store_scales(const DispatchParams &p, const char *from, u64 place, u32 lane, u32 lanes) {
+    store_scales_at(p, from, p.out_scales + place * p.out_scale_row_stride, lane, lanes);
+}
+
 // Scales of the pairs of one group, `pairs` of them: lane i holds the i-th pair's expert row and where its scales lie.
 __device__ __forceinline__ void expand_scales(const DispatchParams &p, u32 pairs, i32 place, u64 from) {
-    if (p.out_scale_col_stride != 4 || p.scale_bytes % 16 != 0 || p.out_scale_row_stride % 16 != 0) {
+    if (p.out_scale_col_stride != 4 || p.scale_bytes % 16 != 0 || p.out_scale_row_stride % 16 != 0 || p.out_scales % 16 != 0) {
         for (u32 j = 0; j < pairs; j++)
             store_scales(p, at<const char>(__shfl_sync(FULL, from, j)), (u64)__shfl_sync(FULL, place, j), lane_id(), WARP);
         return;
@@ -56,7 +59,7 @@ __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, 
         i32 id = has ? at<const i32>(base + p.side_ids)[index] : -1;
         i64 source = has ? at<const i64>(base + p.side_source)[row] : -1;
         if (has) {
-            at<i32>(p.recv_positions)[index] = place;
+            at<i32>(p.recv_positions)[index] = (u64)place < p.out_rows ? place : -1;
             at<float>(p.recv_weights)[index] = weight;
         }
         bool wanted = (u64)place < p.out_rows; // -1 is not

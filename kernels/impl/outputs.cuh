@@ -1,6 +1,7 @@
 // What a receive writes beside the rows: counts, offsets, ids, weights and sources.
 #pragma once
 #include "exchange.cuh"
+#include "traffic.cuh"
 
 namespace ep {
 
@@ -17,17 +18,19 @@ struct Team {
 __device__ __forceinline__ Team whole_block() { return {threadIdx.x, blockDim.x, 0, blockIdx.x, gridDim.x}; }
 
 // The handle keeps the matrix: receives, combines and cached dispatches need it when the region has moved on.
-__device__ inline void keep_counts(const DispatchParams &p, const OperationState &op, const Team &t) {
-    const i32 *matrix = count_row(p, p.comm.rank, op.words.sent[COUNTS], 0);
+__device__ inline void keep_counts(const DispatchParams &p, u64 exchange, const Team &t) {
+    const i32 *matrix = count_row(p, p.comm.rank, exchange, 0);
     u32 columns = count_columns(p), words = p.comm.ranks * columns;
     for (u32 i = t.block * t.threads + t.index; i < words; i += t.blocks * t.threads)
         at<i32>(p.counts)[i] = is_alive(p.comm, i / columns) ? matrix[i] : 0;
 }
 
-// Sizes of what has been received, the same in every block that computes them from the handle's matrix.
+// Sizes of what has been received, the same in every block that computes them from the counts.
 struct Received {
-    u64 rows, true_rows;     // by rank: present, sent here
+    u64 rows, true_rows;     // on the link: that fit, that were sent
+    u64 handed;              // by rank: those of them that fit in the output
     u64 expert_rows, true_expert_rows; // end of the last aligned expert: present, needed
+    bool drops_places;       // by expert: some expert rows do not fit in the output
 };
 
 // Rows per source, from the counts `matrix` (the exchange's or the handle's); dead ranks sent nothing. One warp.
@@ -38,13 +41,16 @@ __device__ inline Received sum_received(const DispatchParams &p, const i32 *matr
     Received r = {};
     r.true_rows = (u32)ptx::warp_sum(rows);
     r.rows = min(r.true_rows, p.max_recv_rows);
+    r.handed = min(r.rows, p.out_rows);
+    if (p.flags & LINK_MAY_OVERFLOW) r.true_rows = max(r.true_rows, at<const HandleRecord>(p.record)->sent_rows);
     return r;
 }
 
 // Expert counts and offsets, clamped to the capacity, and the totals in r. One warp; by rank offsets are not aligned.
-__device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, Received &r, bool write) {
+__device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, Received &r, bool by_expert, bool write) {
     u32 columns = count_columns(p), first = __ldg(at<const u32>(p.rank_first) + p.comm.rank);
-    u64 carried = 0;
+    u64 carried = 0, limit = by_expert ? p.out_rows : ~0ull;
+    bool drops = false;
     for (u32 base = 0; base < p.local_experts; base += WARP) {
         u32 l = base + lane_id();
         i32 count = 0;
@@ -57,26 +63,31 @@ __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, R
             i32 below = __shfl_up_sync(FULL, sum, d);
             if (lane_id() >= d) sum += below;
         }
-        u64 start = carried + (u32)(sum - size);
+        u64 start = carried + (u32)(sum - size), present = start >= limit ? 0 : min((u64)(u32)count, limit - start);
+        drops = drops || present < (u32)count;
         if (write && l < p.local_experts) {
-            u64 limit = p.max_expert_rows ? p.max_expert_rows : ~0ull;
-            u64 present = start >= limit ? 0 : min((u64)(u32)count, limit - start);
             at<i32>(p.out_expert_counts)[l] = (i32)present;
-            if (p.max_expert_rows) at<i64>(p.out_expert_offsets)[l] = (i64)min(start, limit);
+            if (by_expert) at<i64>(p.out_expert_offsets)[l] = (i64)min(start, limit);
             if (p.host_counts) at<i64>(p.host_counts)[3 + l] = (i64)present;
+            *expert_counter(p.comm, l) += present;
         }
         carried += (u32)__shfl_sync(FULL, sum, WARP - 1);
     }
+    r.drops_places = __any_sync(FULL, drops);
     r.true_expert_rows = carried;
-    r.expert_rows = p.max_expert_rows ? min(carried, p.max_expert_rows) : 0;
+    r.expert_rows = by_expert ? min(carried, limit) : 0;
+    if (p.flags & LINK_MAY_OVERFLOW) r.true_expert_rows = max(carried, at<const HandleRecord>(p.record)->sent_expert_rows);
 }
+
+// By rank experts' counts are those of the rows handed out: where some are not, they are counted when all are here.
+__device__ __forceinline__ bool counts_rows(const Received &r, bool by_expert) { return !by_expert && r.handed < r.true_rows; }
 
 // Counts, offsets and totals: one warp of one block.
 __device__ inline void write_counts(const DispatchParams &p, const OperationState &op, const i32 *matrix, bool by_expert) {
     Received r = sum_received(p, matrix);
-    sum_experts(p, matrix, r, true);
+    sum_experts(p, matrix, r, by_expert, !counts_rows(r, by_expert));
     u32 columns = count_columns(p);
-    i64 carried = 0;
+    i64 carried = 0, fit = (i64)(by_expert ? r.rows : r.handed), link = (i64)r.rows;
     for (u32 base = 0; base < p.comm.ranks; base += WARP) {
         u32 s = base + lane_id();
         i32 n = s < p.comm.ranks && is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.rank] : 0, sum = n;
@@ -84,21 +95,44 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
             i32 below = __shfl_up_sync(FULL, sum, d);
             if (lane_id() >= d) sum += below;
         }
-        i64 start = carried + sum - n, room = (i64)p.max_recv_rows - start;
-        if (s < p.comm.ranks) at<i32>(p.out_rank_counts)[s] = (i32)max((i64)0, min((i64)n, room));
+        i64 start = carried + sum - n;
+        if (s < p.comm.ranks) {
+            at<i32>(p.out_rank_counts)[s] = (i32)max((i64)0, min((i64)n, fit - start));
+            count_received(p.comm, s, (u64)max((i64)0, min((i64)n, link - start)), p.wire_bytes);
+        }
         carried += __shfl_sync(FULL, sum, WARP - 1);
     }
     if (lane_id() != 0) return;
+    u64 needed = by_expert ? r.true_expert_rows : r.true_rows;
     at<i64>(p.out_true_rows)[0] = (i64)r.true_rows;
-    at<i64>(p.out_true_rows)[1] = (i64)(by_expert ? r.true_expert_rows : r.true_rows);
+    at<i64>(p.out_true_rows)[1] = (i64)needed;
     if (by_expert) at<i64>(p.out_expert_offsets)[p.local_experts] = (i64)r.expert_rows;
     HandleRecord *record = at<HandleRecord>(p.record);
-    record->rows = r.rows;
+    record->rows = by_expert ? r.rows : r.handed;
+    record->link_rows = r.rows;
     record->expert_rows = r.expert_rows;
-    if (r.true_rows > p.max_recv_rows)
+    record->capacity = p.out_rows;
+    if (r.true_rows > r.rows)
         report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_recv_rows, (i64)r.true_rows);
-    else if (by_expert && r.true_expert_rows > p.max_expert_rows)
-        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_expert_rows, (i64)r.true_expert_rows);
+    else if (by_expert ? r.drops_places : r.handed < r.rows)
+        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out_rows, (i64)needed);
+}
+
+// Experts' counts of the first `rows` rows in the window, by rank. A team of one block; `shared` has room for a number per
+// local expert.
+__device__ inline void count_rows(const DispatchParams &p, u64 rows, i32 *shared, const Team &t) {
+    const i32 *ids = at<const i32>(own_base(p.comm) + p.side_ids);
+    for (u32 l = t.index; l < p.local_experts; l += t.threads) shared[l] = 0;
+    t.sync();
+    for (u64 i = t.index; i < rows * p.num_topk; i += t.threads)
+        if (ids[i] >= 0) atomicAdd(shared + ids[i], 1);
+    t.sync();
+    for (u32 l = t.index; l < p.local_experts; l += t.threads) {
+        at<i32>(p.out_expert_counts)[l] = shared[l];
+        if (p.host_counts) at<i64>(p.host_counts)[3 + l] = shared[l];
+        *expert_counter(p.comm, l) += (u32)shared[l];
+    }
+    t.sync();
 }
 
 // The host waits for a launch of its own, or for any of a graph: both can be seen in one word. One thread.
@@ -109,7 +143,7 @@ __device__ __forceinline__ void publish_counts_word(const DispatchParams &p) {
     ptx::store_release_sys(at<u64>(p.host_counts), captured ? record->told | CAPTURED : p.comm.launch);
 }
 
-// After write_counts, by the same warp, for a host that waits.
+// When all counts are written, by a warp of that block, for a host that waits.
 __device__ inline void tell_host(const DispatchParams &p) {
     __syncwarp();
     if (!p.host_counts || lane_id() != 0) return;
@@ -119,35 +153,15 @@ __device__ inline void tell_host(const DispatchParams &p) {
     publish_counts_word(p);
 }
 
-// Whether the exchanged counts are those of the rows that are present; by expert they were clamped.
-__device__ __forceinline__ bool all_present(const DispatchParams &p, const Received &r, bool by_expert) {
-    return by_expert || r.true_rows <= p.max_recv_rows;
-}
-
-// By rank, when rows were dropped: counts the experts of those that are here, where they lie. The team of one block.
-__device__ inline void recount_experts(const DispatchParams &p, u64 rows, const Team &t) {
-    u32 *counts = at<u32>(p.out_expert_counts);
-    const i32 *ids = at<const i32>(own_base(p.comm) + p.side_ids);
-    for (u32 l = t.index; l < p.local_experts; l += t.threads) counts[l] = 0;
-    t.sync();
-    for (u64 i = t.index; i < rows * p.num_topk; i += t.threads)
-        if (ids[i] >= 0) ptx::add_relaxed_gpu(counts + ids[i], 1);
-    t.sync();
-    if (p.host_counts)
-        for (u32 l = t.index; l < p.local_experts; l += t.threads) at<i64>(p.host_counts)[3 + l] = ptx::load_relaxed_gpu(counts + l);
-    t.sync();
-    if (t.warp() == 0) tell_host(p);
-}
-
 // Sets out[begin..end) of 4-byte words, 16 bytes at a time where possible, shared between the team's blocks.
 __device__ inline void fill_words(u64 out, u64 begin, u64 end, u32 value, const Team &t) {
     if (begin >= end) return;
-    u64 first = (begin + 3) / 4, last = end / 4, stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    u64 head = min(begin + (4 - (out / 4 + begin) % 4) % 4, end), tail = max(end - (out / 4 + end) % 4, head); // between: whole 16 bytes
     uint4 v = make_uint4(value, value, value, value);
-    for (u64 i = first + me; i < last; i += stride) at<uint4>(out)[i] = v;
-    u64 head = min(first * 4, end);
+    for (u64 i = head + 4 * me; i < tail; i += 4 * stride) *at<uint4>(out + 4 * i) = v;
     for (u64 i = begin + me; i < head; i += stride) at<u32>(out)[i] = value;
-    for (u64 i = max(last * 4, head) + me; i < end; i += stride) at<u32>(out)[i] = value;
+    for (u64 i = tail + me; i < end; i += stride) at<u32>(out)[i] = value;
 }
 
 // Ids -1, weights 0 and sources -1 from row `begin` up to the capacity. topk: ids per row of the output.
@@ -167,8 +181,9 @@ __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, co
         for (u32 i = t.index; i <= p.local_experts; i += t.threads) at<i64>(p.out_expert_offsets)[i] = 0;
     if (t.index < 2) at<i64>(p.out_true_rows)[t.index] = 0;
     if (t.index == 0) {
-        at<HandleRecord>(p.record)->rows = 0;
-        at<HandleRecord>(p.record)->expert_rows = 0;
+        HandleRecord *record = at<HandleRecord>(p.record);
+        record->rows = record->expert_rows = record->link_rows = 0;
+        record->capacity = p.out_rows;
         if (p.host_counts) {
             for (u32 i = 1; i < 3 + p.local_experts; i++) at<i64>(p.host_counts)[i] = 0;
             publish_counts_word(p);
@@ -176,12 +191,14 @@ __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, co
     }
 }
 
-// Copies 4-byte words between 16-byte aligned arrays, shared between the team's blocks.
+// Copies 4-byte words from an array at a multiple of 16, shared between the team's blocks; 16 bytes at a time where the
+// other array is at one too.
 __device__ inline void copy_words(u64 to, u64 from, u64 words, const Team &t) {
-    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index;
+    u64 stride = (u64)t.threads * t.blocks, me = (u64)t.block * t.threads + t.index, wide = to % 16 ? 0 : words / 4;
 #pragma unroll 4
-    for (u64 i = me; i < words / 4; i += stride) at<uint4>(to)[i] = ptx::load_row16(at<const uint4>(from) + i);
-    for (u64 i = words / 4 * 4 + me; i < words; i += stride) at<u32>(to)[i] = at<const u32>(from)[i];
+    for (u64 i = me; i < wide; i += stride) at<uint4>(to)[i] = ptx::load_row16(at<const uint4>(from) + i);
+#pragma unroll 4
+    for (u64 i = wide * 4 + me; i < words; i += stride) at<u32>(to)[i] = at<const u32>(from)[i];
 }
 
 // By rank: side data leaves the window for the outputs.

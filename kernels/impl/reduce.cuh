@@ -9,50 +9,20 @@ __device__ __forceinline__ u64 *slice_word(const CombineParams &p, u32 holder, u
     return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * p.slices + slice;
 }
 
-// The expert rows of one transport row, ascending k. `place` per lane: expert row, or -1.
-__device__ __forceinline__ Terms expert_terms(const CombineParams &p, i32 place, float weight) {
-    if (p.row_weights && place >= 0) weight = __ldg(at<const float>(p.row_weights) + place);
-    return make_terms(place >= 0, lane_id(), place >= 0 ? p.x + (u64)place * p.x_stride : 0, weight);
-}
-
-__device__ __forceinline__ bool is_weighted(const CombineParams &p) { return p.row_weights || (p.flags & WEIGHTS_OF_DISPATCH); }
-
-// Rounded sums of UNITS times 16 bytes per lane, four rows in flight.
-template <class Row, bool WEIGHTED, u32 UNITS>
-__device__ __forceinline__ void reduce_units(const Terms &t, u32 place, u32 end, uint4 (&out)[UNITS]) {
-    Sum<Row> sum[UNITS];
-#pragma unroll
-    for (u32 u = 0; u < UNITS; u++) sum[u].clear();
-    for (u32 first = 0; first < t.count; first += 4) {
-        uint4 v[4][UNITS];
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            const char *row = at<const char>(term_row(t, (first + j) & 31)) + place;
-#pragma unroll
-            for (u32 u = 0; u < UNITS; u++) v[j][u] = load_term<Row>(first + j < t.count && place + u * UNIT < end, row + u * UNIT);
-        }
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            float weight = WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f;
-#pragma unroll
-            for (u32 u = 0; u < UNITS; u++) sum[u].template add_term<WEIGHTED>(v[j][u], weight);
-        }
-    }
-#pragma unroll
-    for (u32 u = 0; u < UNITS; u++) out[u] = sum[u].rounded();
+__device__ __forceinline__ Terms packed_terms(const CombineParams &p, i32 place, float weight) {
+    return expert_terms(p, place, p.x + (u64)(u32)place * p.x_stride, weight);
 }
 
 template <class Row, u32 UNITS> __device__ __forceinline__ void reduce_any(const CombineParams &p, const Terms &t, u32 place, u32 end, uint4 (&out)[UNITS]) {
-    if (is_weighted(p))
-        reduce_units<Row, true, UNITS>(t, place, end, out);
-    else
-        reduce_units<Row, false, UNITS>(t, place, end, out);
+    uint4 v[4][UNITS];
+    fetch_terms<Row>(t, 0, place, end, v);
+    sum_fetched<Row>(is_weighted(p), t, v, place, end, out);
 }
 
 // Transport row `row`: sum, carried weights. One warp.
 template <class Row> __device__ __forceinline__ void reduce_row(const CombineParams &p, u64 row, i32 place, float dispatch_weight) {
     u64 base = own_base(p.comm), to = base + p.rows + row * p.row_stride;
-    Terms t = expert_terms(p, place, dispatch_weight);
+    Terms t = packed_terms(p, place, dispatch_weight);
     for (u32 offset = lane_id() * 16; offset - lane_id() * 16 < p.row_bytes; offset += 2 * UNIT) {
         uint4 v[2];
         reduce_any<Row, 2>(p, t, offset, p.row_bytes, v);
@@ -107,7 +77,7 @@ __device__ __forceinline__ TokenTerms token_terms(const CombineParams &p, const 
     u32 own = __ballot_sync(FULL, leads && mine), others = __ballot_sync(FULL, leads && !mine);
     t.peers = make_terms(leads && !mine, lane_id(), leads && !mine ? window_row(p, rank, (u32)r.row) : 0, 0.0f);
     t.own = own ? __popc(others & (own - 1)) : FULL;
-    t.local = expert_terms(p, mine && own ? place : -1, weight);
+    t.local = packed_terms(p, mine && own ? place : -1, weight);
     return t;
 }
 
@@ -194,7 +164,11 @@ __device__ __forceinline__ u64 take_token(CombineShared &s) {
 // Pulls tokens as long as there are any, whose rows the peers announce by slices.
 template <class Row> __device__ inline void pull_role(const CombineParams &p, CombineShared &s, const i32 *first_row) {
     OperationState &op = s.op;
-    auto place_of = [&](u64 token) { return lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1; };
+    auto place_of = [&](u64 token) { // of this rank's rows; the peers look after theirs
+        i32 place = lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1;
+        return (u64)place < s.capacity ? place : -1;
+    };
+    bool counts = blockIdx.x == 0 && warp_id() == blockDim.x / WARP - 1; // this warp's waits stand for all in the statistics
     u64 token = take_token(s), following;
     Route next = token < s.tokens ? load_route<true>(p, token) : Route{-1, -1, 0.0f};
     i32 next_place = token < s.tokens ? place_of(token) : -1;
@@ -209,9 +183,11 @@ template <class Row> __device__ inline void pull_role(const CombineParams &p, Co
         }
         u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
         bool failed = false;
+        u64 begun = counts ? ptx::nanoseconds() : 0;
         if (r.row >= 0 && rank != p.comm.rank)
-            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 300);
+            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 300, counts);
         if (__any_sync(FULL, failed)) return;
+        if (counts && lane_id() == 0) count_waits(p.comm, begun);
         TokenTerms t = token_terms(p, r, place, weight);
         if (t.peers.count <= 1)
             for (u32 offset = 0; offset < p.row_bytes; offset += OWN_PIECE) pull_piece_of_one<Row>(p, t, token, offset);
@@ -247,7 +223,8 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     u64 number = op.words.sent[DATA];
     signal_peers(p.comm, DATA, number, signal_value(p.comm, op.epoch));
-    if (!wait_peers(p.comm, op, DATA, number, op.epoch)) return;
+    if (is_last_warp()) count_combine<true>(p, s, true, true);
+    if (!wait_peers(p.comm, op, DATA, number, op.epoch, true)) return;
     Outcome o = combine_outcome(p, op, guard);
     o.received = true;
     o.ends = op.epoch + 1;
@@ -262,6 +239,7 @@ template <class Row> __device__ __forceinline__ void reduced_send(const CombineP
     reduce_role<Row>(p, s, warp_id() * gridDim.x + blockIdx.x, gridDim.x * (blockDim.x / WARP), false);
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     signal_peers(p.comm, DATA, op.words.sent[DATA], signal_value(p.comm, op.epoch));
+    if (is_last_warp()) count_combine<true>(p, s, true, false);
     if (threadIdx.x != 0) return;
     keep_combine(p, op);
     finish(p.comm, op, combine_outcome(p, op, guard));

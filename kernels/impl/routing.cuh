@@ -79,7 +79,7 @@ __device__ __forceinline__ Segment segment_of(Tokens tokens, u32 topk, u32 warp,
     return {(u32)((u64)groups * warp / warps), (u32)((u64)groups * (warp + 1) / warps)};
 }
 
-__device__ __forceinline__ i64 load_id(const DispatchParams &p, u64 index) {
+template <class Params> __device__ __forceinline__ i64 load_id(const Params &p, u64 index) {
     return p.id_bytes == 8 ? __ldg(at<const i64>(p.topk_idx) + index) : (i64)__ldg(at<const i32>(p.topk_idx) + index);
 }
 
@@ -95,11 +95,13 @@ __device__ __forceinline__ i32 canonical_id(const DispatchParams &p, const Homes
     return id;
 }
 
-// True for one lane among those of a token that share a destination: the one with the largest k.
-__device__ __forceinline__ bool leads_destination(const Pair &pair, i32 id, u32 rank) {
+// Among the lanes of a token that share a destination one stands for its row: the one with the largest k.
+__device__ __forceinline__ u32 leading_lane(const Pair &pair, i32 id, u32 rank) {
     u32 same = ptx::match_any(id >= 0 ? pair.slot << 16 | rank : 0x80000000u | lane_id());
-    return id >= 0 && 31 - __clz((i32)same) == (i32)lane_id();
+    return 31 - (u32)__clz((i32)same);
 }
+
+__device__ __forceinline__ bool leads_destination(const Pair &pair, i32 id, u32 rank) { return leading_lane(pair, id, rank) == lane_id() && id >= 0; }
 
 __device__ __forceinline__ void count_group(const DispatchParams &p, const Histograms &h, const Pair &pair, i64 given, float weight) {
     i32 id = canonical_id(p, h.homes, pair, given);
@@ -111,11 +113,16 @@ __device__ __forceinline__ void count_group(const DispatchParams &p, const Histo
     at<float>(p.weights)[pair.index] = id >= 0 ? weight : 0.0f;
 }
 
-// Fills the histograms, the handle's ids and its weights. All threads; ends with a block barrier.
-__device__ inline void count_tokens(const DispatchParams &p, const Histograms &h, Tokens tokens) {
+// All threads; ends with a block barrier.
+__device__ __forceinline__ void clear_histograms(const DispatchParams &p, const Histograms &h) {
     u32 words = h.warps * p.comm.ranks + (h.per_warp_experts ? h.warps : 1) * p.num_experts;
     for (u32 i = threadIdx.x; i < words; i += blockDim.x) h.ranks[i] = 0;
     __syncthreads();
+}
+
+// Fills the histograms, the handle's ids and its weights. All threads; ends with a block barrier.
+__device__ inline void count_tokens(const DispatchParams &p, const Histograms &h, Tokens tokens) {
+    clear_histograms(p, h);
     if (warp_id() < h.warps) {
         constexpr u32 AHEAD = 4; // groups whose ids are on the way at once
         Segment s = segment_of(tokens, p.num_topk, warp_id(), h.warps);
@@ -144,10 +151,15 @@ __device__ inline void replace_weights(const DispatchParams &p, Tokens tokens) {
         at<float>(p.weights)[i] = at<const i32>(p.ids)[i] >= 0 ? __ldg(at<const float>(p.topk_weights) + i) : 0.0f;
 }
 
+// What the blocks have counted, in the first exchange (round 0) or the second.
+__device__ __forceinline__ i32 *block_counts(const DispatchParams &p, u32 round, u32 block) {
+    return at<i32>(p.block_counts) + (u64)(round * gridDim.x + block) * (p.comm.ranks + p.num_experts);
+}
+
 // Turns the histograms of the warps into exclusive prefixes over warps and hands the block's counts to the others.
-__device__ inline void publish_block_counts(const DispatchParams &p, const Histograms &h) {
+__device__ inline void publish_block_counts(const DispatchParams &p, const Histograms &h, u32 round) {
     u32 columns = p.comm.ranks + p.num_experts;
-    i32 *mine = at<i32>(p.block_counts) + (u64)blockIdx.x * columns;
+    i32 *mine = block_counts(p, round, blockIdx.x);
     for (u32 c = threadIdx.x; c < columns; c += blockDim.x) {
         bool is_rank = c < p.comm.ranks;
         i32 *h0 = is_rank ? h.ranks + c : h.experts + (c - p.comm.ranks);
@@ -174,22 +186,36 @@ __device__ __forceinline__ i32 take_place(i32 *running, i32 base, bool wanted, u
     return base + before + __popc(same & ptx::lanes_below());
 }
 
-// Writes the handle's positions (and expert positions). All threads; the caller adds the barrier.
-__device__ inline void assign_positions(const DispatchParams &p, const Histograms &h, Tokens tokens, bool by_expert) {
+// Calls each(pair, id, rank of the expert) for the groups of this warp, in order.
+template <class Each> __device__ __forceinline__ void each_group(const DispatchParams &p, const Histograms &h, Tokens tokens, Each each) {
     if (warp_id() >= h.warps) return;
     Segment s = segment_of(tokens, p.num_topk, warp_id(), h.warps);
-    i32 *ranks = h.ranks + warp_id() * p.comm.ranks, *experts = h.experts + warp_id() * p.num_experts;
     for (u32 g = s.begin; g < s.end; g++) {
         Pair pair = pair_of(tokens, g, p.num_topk);
         i32 id = pair.valid ? at<const i32>(p.ids)[pair.index] : -1;
-        u32 rank = id >= 0 ? h.homes[id].rank : 0;
-        bool leads = leads_destination(pair, id, rank);
-        i32 row = take_place(ranks, leads ? h.rank_base[rank] : 0, leads, rank);
-        if (pair.valid) at<i32>(p.positions)[pair.index] = leads && (u64)row < p.max_recv_rows ? row : -1;
-        if (!by_expert) continue;
-        i32 place = take_place(experts, id >= 0 ? h.expert_base[id] : 0, id >= 0, (u32)id);
-        if (pair.valid) at<i32>(p.expert_positions)[pair.index] = id >= 0 && (u64)place < p.max_expert_rows ? place : -1;
+        each(pair, id, id >= 0 ? h.homes[id].rank : 0);
     }
+}
+
+// The row of a pair at its destination, -1 unless it leads.
+__device__ __forceinline__ void assign_row(const DispatchParams &p, const Histograms &h, const Pair &pair, i32 id, u32 rank) {
+    bool leads = leads_destination(pair, id, rank);
+    i32 row = take_place(h.ranks + warp_id() * p.comm.ranks, leads ? h.rank_base[rank] : 0, leads, rank);
+    if (pair.valid) at<i32>(p.positions)[pair.index] = leads && (u64)row < p.max_recv_rows ? row : -1;
+}
+
+// Its expert row. `has_row`: not of pairs whose row does not fit.
+__device__ __forceinline__ void assign_place(const DispatchParams &p, const Histograms &h, const Pair &pair, i32 id, bool has_row) {
+    i32 place = take_place(h.experts + warp_id() * p.num_experts, has_row ? h.expert_base[id] : 0, has_row, (u32)id);
+    if (pair.valid) at<i32>(p.expert_positions)[pair.index] = has_row && (u64)place < p.max_expert_rows ? place : -1;
+}
+
+// Writes the handle's positions (and expert positions). All threads; the caller adds the barrier.
+__device__ inline void assign_positions(const DispatchParams &p, const Histograms &h, Tokens tokens, bool by_expert) {
+    each_group(p, h, tokens, [&](const Pair &pair, i32 id, u32 rank) {
+        assign_row(p, h, pair, id, rank);
+        if (by_expert) assign_place(p, h, pair, id, id >= 0);
+    });
 }
 
 } // namespace ep

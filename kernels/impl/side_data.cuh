@@ -25,7 +25,7 @@ __device__ __forceinline__ Run make_run(bool wanted, i32 row) {
 }
 
 // 16 bytes of a token's scales, read at once where the caller's rows allow it; what lies beyond the row is zero.
-__device__ __forceinline__ uint4 load_scales(const DispatchParams &p, u64 token, u32 part) {
+template <class Params> __device__ __forceinline__ uint4 load_scales(const Params &p, u64 token, u32 part) {
     u64 from = p.x_scales + token * p.x_scale_stride;
     bool wide = (p.x_scales | p.x_scale_stride) % 16 == 0 && p.x_scale_col_stride == 4;
     if (wide && part * 16 + 16 <= p.scale_bytes) return __ldg(at<const uint4>(from + part * 16));

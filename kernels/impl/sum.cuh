@@ -170,4 +170,42 @@ __device__ __forceinline__ void sum_piece(const Terms &t, u32 offset, u32 row_by
     }
 }
 
+// Rows `first` and on of a sum, UNITS times 512 bytes of each from `place` on, below `end`: on their way.
+template <class Row, u32 TERMS, u32 UNITS>
+__device__ __forceinline__ void fetch_terms(const Terms &t, u32 first, u32 place, u32 end, uint4 (&v)[TERMS][UNITS]) {
+#pragma unroll
+    for (u32 j = 0; j < TERMS; j++) {
+        const char *row = at<const char>(term_row(t, (first + j) & 31)) + place;
+#pragma unroll
+        for (u32 u = 0; u < UNITS; u++) v[j][u] = load_term<Row>(first + j < t.count && place + u * UNIT < end, row + u * UNIT);
+    }
+}
+
+// The rounded sum of rows of which the first TERMS were fetched.
+template <class Row, bool WEIGHTED, u32 TERMS, u32 UNITS>
+__device__ __forceinline__ void sum_fetched(const Terms &t, uint4 (&v)[TERMS][UNITS], u32 place, u32 end, uint4 (&out)[UNITS]) {
+    Sum<Row> sum[UNITS];
+#pragma unroll
+    for (u32 u = 0; u < UNITS; u++) sum[u].clear();
+    for (u32 first = 0; first < t.count; first += TERMS) {
+        if (first) fetch_terms<Row>(t, first, place, end, v);
+#pragma unroll
+        for (u32 j = 0; j < TERMS; j++) {
+            float weight = WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f;
+#pragma unroll
+            for (u32 u = 0; u < UNITS; u++) sum[u].template add_term<WEIGHTED>(v[j][u], weight);
+        }
+    }
+#pragma unroll
+    for (u32 u = 0; u < UNITS; u++) out[u] = sum[u].rounded();
+}
+
+template <class Row, u32 TERMS, u32 UNITS>
+__device__ __forceinline__ void sum_fetched(bool weighted, const Terms &t, uint4 (&v)[TERMS][UNITS], u32 place, u32 end, uint4 (&out)[UNITS]) {
+    if (weighted)
+        sum_fetched<Row, true>(t, v, place, end, out);
+    else
+        sum_fetched<Row, false>(t, v, place, end, out);
+}
+
 } // namespace ep

@@ -11,13 +11,17 @@ __device__ __forceinline__ u64 peer_base(const CommParams &c, u32 rank) {
     return rank < NEAR_BASES ? c.near_bases[rank] : __ldg(at<const u64>(c.peer_bases) + rank);
 }
 
-__device__ __forceinline__ u64 own_base(const CommParams &c) { return peer_base(c, c.rank); }
+__device__ __forceinline__ u64 own_base(const CommParams &c) { return c.own; }
 
 __device__ __forceinline__ bool is_alive(const CommParams &c, u32 rank) { return __ldg(at<const u8>(c.alive) + rank) != 0; }
 
+// Which word of a phase signal `number` takes. There are two, unless operations overlap: no division then.
+EP_SELDOM u32 turn_of_many(u64 number, u32 turns) { return (u32)(number % turns); }
+__device__ __forceinline__ u32 turn_of(const CommParams &c, u64 number) { return c.turns == 2 ? (u32)number & 1 : turn_of_many(number, c.turns); }
+
 // The word in which `holder` sees the signals of `source`.
 __device__ __forceinline__ u64 *signal_word(const CommParams &c, u32 holder, u32 phase, u32 source, u64 number) {
-    u64 index = (u64)(phase * c.ranks + source) * c.turns + number % c.turns;
+    u64 index = (u64)(phase * c.ranks + source) * c.turns + turn_of(c, number);
     return at<u64>(peer_base(c, holder) + c.signals + index * WORD_BYTES);
 }
 

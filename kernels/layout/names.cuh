@@ -35,13 +35,20 @@ enum ScaleType : u32 { SCALE_NONE = 0, SCALE_FP32 = 1, SCALE_FP32_POW2 = 2, SCAL
 enum Flags : u32 {
     CACHED = 1,           // dispatch: the handle's routing is reused
     COPY_OUT = 2,         // dispatch by rank: rows go to caller memory; combine: rows come from caller memory
+    COPY_SCALES = 1024,   // slotted dispatch by rank: scales go to caller memory
     KEEP_OPEN = 4,        // dispatch: the window's reads go on after the receive
     CLAIMED = 8,          // combine: the caller wrote its rows to a window or area that was claimed before
     EXACT = 16,           // combine by expert: every expert row crosses
     WEIGHTS_OF_DISPATCH = 32,
+    OWN_ROWS = 256,       // slotted combine: this rank's own rows are summed where they lie
     ASCENDING_K = 64,     // combine: partial rows are added by their largest k, not by rank (REDUCED)
+    LINK_MAY_OVERFLOW = 128, // dispatch by expert: the window has no room for every token of every rank
     GUARDED = 512,        // combine: all ranks have waited for its window when it was handed to its owners
 };
+
+// What an operation notes the time of, where it is traced. A phase ends at each but the first; the last ends at STAMPS.
+enum Stamp : u32 { BEGUN = 0, ENTERED = 1, COUNTED = 2, SENT = 3, RECEIVED = 4, STAMPS = 5 };
+constexpr u32 TRACE_EVENTS = 1 << 16;
 
 // An epoch that no rank reaches: reads of a window go on.
 constexpr u64 OPEN = ~0ull;

@@ -20,13 +20,16 @@ struct CommParams {
     u64 signals;             // offset of words[phase][source][turn], one per 64 bytes
     u64 verdicts;            // offset of verdict words [source], one per 64 bytes
     u64 verdict_masks;       // offset of missing masks [source][(ranks + 63) / 64]
+    u64 arrivals;            // offset of arrival counters [source], one per 64 bytes (slotted)
+    u64 counters;            // Counters
+    u64 trace;               // TraceEvent[TRACE_EVENTS] of the host, or 0
     u64 launch;              // unique per enqueued or captured call, not 0; with CAPTURED in graphs
     u32 rank, ranks;
     u32 turns;               // 2 + 2D
     u32 fingerprint;         // 16 bits, operation in the top four
     u32 sync;
     u32 in_flight;           // D: operations that may be unreceived when another is sent
-    u32 reserved[2];
+    u64 own;                 // this rank's symmetric memory
 };
 
 struct DispatchParams {
@@ -54,7 +57,7 @@ struct DispatchParams {
     u64 rank_first;          // u32[ranks + 1]: where a rank's experts begin in expert_order
 
     // scratch of the buffer, zeroed at create
-    u64 block_counts;        // i32[blocks][ranks + experts]
+    u64 block_counts;        // i32[blocks][ranks + experts]; twice that where the link may overflow
     u64 totals;              // u32[ranks + experts]
 
     // symmetric memory
@@ -76,6 +79,7 @@ struct DispatchParams {
     u32 num_tokens, max_tokens;
     u32 num_topk, num_experts, local_experts, alignment;
     u32 row_bytes, scale_bytes; // on the wire, without padding
+    u32 wire_bytes;          // both, ids, weights and source
     u32 hidden;
     u32 id_bytes;            // 4 or 8
     u32 x_dtype, wire_scale_type;
@@ -93,7 +97,7 @@ struct CombineParams {
 
     u64 record;
     u64 ids, weights, positions, expert_positions, recv_positions, recv_weights, counts; // of the handle
-    u64 expert_home;
+    u64 expert_home, expert_order, rank_first;
 
     // this rank's rows
     u64 x, x_stride;         // caller memory, the combine window, or the local area (by expert)
@@ -105,6 +109,7 @@ struct CombineParams {
     u64 rows, row_stride;    // the combine window
     u64 side_carried;        // f32[rows][topk]
     u64 progress;            // u64[source][slices]
+    u64 limits;              // u64[source]: rows of this window of the source's that are expert rows (EXACT)
 
     // output
     u64 out, out_stride;
@@ -112,7 +117,7 @@ struct CombineParams {
     u64 out_carried;
 
     u64 max_recv_rows, max_expert_rows;
-    u32 num_topk, num_experts;
+    u32 num_topk, num_experts, local_experts, alignment;
     u32 row_bytes, dtype;
     u32 window;
     u32 reduce_warps, slices, slice_shift; // rows per slice = 1 << slice_shift
@@ -121,6 +126,7 @@ struct CombineParams {
 
 struct BarrierParams {
     CommParams comm;
+    u32 counted;             // asked for by the caller
 };
 
 struct ReleaseParams {
@@ -134,6 +140,12 @@ struct ClaimParams {
     u64 record;
     u32 window;              // a combine window
     u32 pulled;              // peers read it
+};
+
+struct ClockParams {
+    u64 words;               // ClockWords
+    u64 first, questions;    // their numbers
+    u64 limit_ns;
 };
 
 } // namespace ep

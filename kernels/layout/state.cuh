@@ -29,6 +29,31 @@ struct alignas(128) BufferState {
     u64 aborted;             // the host's abort word as last seen
 };
 
+// Totals since create. The part of each rank follows, then rows received by each local expert.
+struct Counters {
+    u64 epoch;               // newest begun
+    u64 dispatches, combines, barriers, entry_barriers;
+    u64 wait_last, wait_total; // nanoseconds
+    u64 events;              // left for the trace
+    u64 stamps[STAMPS];      // of the operation that runs, if it is traced
+};
+
+struct PeerCounters {
+    u64 rows_sent, rows_received, bytes_sent, bytes_received;
+    u64 wait_last, wait_total;
+};
+
+// In host-visible memory.
+struct TraceEvent {
+    u64 begin, end;
+    u64 what;                // epoch << 16 | operation << 8 | the stamp at its end
+    u64 number;              // from 1, written last
+};
+
+struct ClockWords {
+    u64 asked, time, answered;
+};
+
 // Written by the host at any time, also while an operation runs.
 struct BufferControl {
     u64 timeout_ns;
@@ -53,15 +78,18 @@ struct HandleRecord {
     u64 dispatch_epoch, dispatch_turn, dispatch_refused;
     u64 combine_epoch, combine_turn, combine_refused;
     u64 num_tokens;
-    u64 rows;                // received, at most the capacity
+    u64 rows;                // handed out: by rank at most the capacity, by expert those of the link
     u64 expert_rows;         // end of the last aligned expert, at most the capacity
+    u64 link_rows;           // in the window
+    u64 capacity;            // of the receive's outputs
+    u64 sent_rows, sent_expert_rows; // what was sent here, where the kept counts are of the rows that fit; else 0
     u64 told;                // newest launch outside of graphs whose counts the host has
     u64 open;                // 1 + the dispatch window that is read in place until combine or release, or 0
     u64 dispatching;         // 1 + the window of a dispatch that was sent and not received, or 0
     u64 combining;           // the same of a combine
     u64 area;                // 1 + the local area that is read in place, or 0
     u64 claim;               // 1 + the combine window that is written before the combine, or 0
-    u64 reserved;
+    u64 reserved[5];
 };
 
 } // namespace ep

@@ -16,6 +16,9 @@ constexpr u32 FULL = 0xffffffffu;
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & (WARP - 1); }
 __device__ __forceinline__ u32 warp_id() { return threadIdx.x / WARP; }
 
+// For what happens seldom: called, so that what happens always is short and its instructions are near.
+#define EP_SELDOM static __device__ __noinline__
+
 template <class T> __device__ __forceinline__ T *at(u64 address) { return reinterpret_cast<T *>(address); }
 
 __device__ __forceinline__ u32 div_up(u32 a, u32 b) { return (a + b - 1) / b; }

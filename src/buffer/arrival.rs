@@ -1,7 +1,7 @@
 //! The receiving half of a dispatch: wait, find a place for everything, hand it out.
 
 use super::books::Kind;
-use super::dispatch::{no_routing, wire_bytes};
+use super::dispatch::no_routing;
 use super::handle::{Arrived, Dispatched, Progress};
 use super::state::{Entered, Op};
 use crate::backend::host::{Receive, Received, Routing, Wanted};
@@ -210,7 +210,7 @@ impl Entered<'_> {
 
     fn count_received(&self, sent: &Dispatched, routing: &Routing) {
         let statistics = &self.buffer.statistics;
-        let bytes = wire_bytes(&sent.shape, self.buffer.config.topk);
+        let bytes = sent.shape.wire_bytes(self.buffer.config.topk);
         let mut left =
             if self.buffer.config.layout.packed() { self.buffer.config.max_recv_rows } else { u64::MAX };
         for (source, &rows) in routing.sent_here.iter().enumerate() {

@@ -12,17 +12,17 @@ impl Buffer {
     pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
         let mut entered = self.operate()?;
         entered.follow(stream)?;
-        entered.barrier(stream)?;
+        entered.barrier(true, stream)?;
         self.statistics.count_barrier();
         Ok(())
     }
 }
 
 impl Entered<'_> {
-    /// An operation of its own that only meets.
-    pub fn barrier(&mut self, stream: StreamPointer) -> Result<()> {
+    /// An operation of its own that only meets. `asked_for`: by the caller.
+    pub fn barrier(&mut self, asked_for: bool, stream: StreamPointer) -> Result<()> {
         if self.state.device.is_some() {
-            return self.barrier_on_device(stream);
+            return self.barrier_on_device(asked_for, stream);
         }
         let op = Op {
             operation: Operation::Barrier,

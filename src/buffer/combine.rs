@@ -14,7 +14,7 @@ use crate::plan::words::{fingerprint, Operation, Phase};
 /// A combine that may be sent: nothing was written or signalled yet.
 pub(super) struct Ready {
     pub plan: CombinePlan,
-    arrived: Arrived,
+    pub arrived: Arrived,
     pub window: usize,
     pub data: Address,
     pub in_place: bool,

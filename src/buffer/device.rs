@@ -116,12 +116,11 @@ impl Entered<'_> {
         device.claim(memory, window, pulled, stream)
     }
 
-    pub fn barrier_on_device(&mut self, stream: StreamPointer) -> Result<()> {
+    pub fn barrier_on_device(&mut self, asked_for: bool, stream: StreamPointer) -> Result<()> {
         self.enqueue_ends(stream)?;
         let Some(device) = &self.state.device else { return Err(nowhere()) };
-        device.barrier(stream)?;
-        let epoch = self.state.books.epochs.barrier();
-        self.buffer.statistics.begin(epoch);
+        device.barrier(asked_for, stream)?;
+        self.state.books.epochs.barrier();
         Ok(())
     }
 
@@ -132,7 +131,6 @@ impl Entered<'_> {
         progress: &mut Progress,
         stream: StreamPointer,
     ) -> Result<Arrival> {
-        self.check_landing(place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let shape = &ready.plan.shape;
@@ -189,7 +187,6 @@ impl Entered<'_> {
         let Some(sent) = progress.dispatch else { return Err(nowhere()) };
         let arrangement = self.arrange(target, &sent.shape)?;
         let place = Landing { target: *target, arrangement, area: self.free_area(&arrangement)? };
-        self.check_landing(&place)?;
         self.enqueue_ends(stream)?;
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let outputs =
@@ -208,13 +205,6 @@ impl Entered<'_> {
         Ok(Arrival { outputs })
     }
 
-    fn check_landing(&self, place: &Landing) -> Result<()> {
-        match &self.state.device {
-            Some(device) => device.check_outputs(&place.target, &place.arrangement),
-            None => Err(nowhere()),
-        }
-    }
-
     fn output<'a>(&self, outputs: &'a DispatchTarget, place: &'a Landing) -> DispatchOutput<'a> {
         let keep_open = self.stays_open(&place.arrangement);
         DispatchOutput { outputs, arrangement: &place.arrangement, keep_open, area: place.area }
@@ -228,7 +218,6 @@ impl Entered<'_> {
     /// A dispatch is on its way.
     fn note_dispatch(&mut self, ready: &ReadyDispatch, progress: &mut Progress) -> Result<()> {
         let (op, shape): (_, DispatchShape) = (ready.op, ready.plan.shape);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
         progress.dispatch = Some(Dispatched {
             epoch: op.epoch,
@@ -247,7 +236,6 @@ impl Entered<'_> {
             self.state.books.combine.windows.let_go(input.window);
         }
         self.state.books.dispatch.begin(ready.window, progress.number);
-        self.buffer.statistics.count_dispatch();
         Ok(())
     }
 
@@ -282,7 +270,7 @@ impl Entered<'_> {
         self.enqueue_ends(stream)?;
         let (shape, request) = (&ready.plan.shape, &ready.plan.request);
         let tokens = progress.dispatch.map_or(0, |dispatch| dispatch.tokens);
-        let by_rank = !self.buffer.config.layout.by_expert();
+        let pulls = self.state.host.pulls_from_caller();
         let (device, memory) = parts(&self.state.device, &mut progress.memory)?;
         let weights = match request.topk_weights as u64 {
             _ if shape.exact && request.weights_of_dispatch => device.dispatch_weights(memory),
@@ -295,10 +283,12 @@ impl Entered<'_> {
             window: ready.window,
             fingerprint: ready.op.fingerprint,
             num_sms: request.num_sms,
+            tokens: tokens as u64,
             send: Some(CombineInput {
                 plan: &ready.plan,
                 data: ready.data as u64,
-                in_window: ready.in_place && by_rank,
+                slab_rows: ready.arrived.slab_rows,
+                in_window: ready.in_place && pulls,
                 claimed: ready.in_place && progress.input.is_some_and(|input| input.claimed),
                 guarded: ready.guarded,
             }),
@@ -307,9 +297,7 @@ impl Entered<'_> {
         };
         device.combine(memory, &call)?;
         let (op, window) = (ready.op, ready.window);
-        self.buffer.statistics.begin(op.epoch);
         self.take_epoch(op.epoch)?;
-        self.buffer.statistics.count_combine();
         self.state.books.combine.begin(window, progress.number);
         progress.input = None;
         // The kernel itself ends the reads of the dispatch.
@@ -345,6 +333,7 @@ impl Entered<'_> {
             window: sent.window,
             fingerprint: sent.fingerprint,
             num_sms: 0,
+            tokens: dispatch.tokens as u64,
             send: None,
             receive: Some(CombineOutput { target, stride, weights: sent.weights as u64 }),
             stream,
@@ -386,8 +375,8 @@ impl Entered<'_> {
         };
         let (config, me) = (&self.buffer.config, self.state.host.me);
         let local_experts = config.experts.of_rank(me).len();
-        let counts = || memory.counts(config.layout.by_expert(), local_experts);
-        if memory.is_replayed() && counts().is_none() {
+        let counts = || device.counts(memory, local_experts);
+        if memory.is_replayed() && counts()?.is_none() {
             return Err(Error::invalid_state(
                 "the handle's last dispatch was captured, and no replay of it has run; launch the graph and synchronise first",
             ));
@@ -398,7 +387,7 @@ impl Entered<'_> {
         };
         let mut backoff = Backoff::new(deadline_after(timeout));
         loop {
-            if let Some((rows, experts)) = counts() {
+            if let Some((rows, experts)) = counts()? {
                 self.buffer.look_at_device();
                 self.buffer.failures.check()?;
                 return Ok(Counts { experts, rows });

@@ -10,7 +10,7 @@ use crate::driver::StreamPointer;
 use crate::error::{Error, Result, Status};
 use crate::plan::dtype::IdType;
 use crate::plan::report::Report;
-use crate::plan::request::{plan_dispatch, DispatchPlan, DispatchRequest, DispatchShape, DispatchTarget};
+use crate::plan::request::{plan_dispatch, DispatchPlan, DispatchRequest, DispatchTarget};
 use crate::plan::routing::{canonical_ids, count, mask_ids, place, BadId, NONE};
 use crate::plan::windows::{guard_at_send, Guard};
 use crate::plan::words::{fingerprint, Operation, Phase};
@@ -205,7 +205,7 @@ impl Entered<'_> {
         }
         let base = &mut self.state.scratch.base;
         place(&routing.ids[span], config.topk, &config.experts, base, &mut routing.positions[span]);
-        let bytes = wire_bytes(&plan.shape, config.topk);
+        let bytes = plan.shape.wire_bytes(config.topk);
         let statistics = &self.buffer.statistics;
         let span = self.buffer.span("rows", op);
         if !config.layout.packed() {
@@ -243,11 +243,6 @@ impl Entered<'_> {
             ..Report::nothing(self.state.host.me as u32)
         }
     }
-}
-
-/// Bytes that cross for one row: data, scales, ids, weights, source.
-pub(super) fn wire_bytes(shape: &DispatchShape, topk: usize) -> u64 {
-    shape.row_bytes + shape.scale_bytes + 8 * topk as u64 + 8
 }
 
 pub(super) fn no_routing() -> Error {

@@ -343,7 +343,7 @@ impl Entered<'_> {
             self.claim_on_device(progress, window, pulls, stream)?;
         } else if pulls {
             match guard {
-                Guard::Barrier => self.barrier(stream)?,
+                Guard::Barrier => self.barrier(false, stream)?,
                 Guard::Acks => {
                     let op = Op { operation: Operation::Combine, epoch: next, fingerprint: 0 };
                     self.guard(op, Kind::Combine, window, Guard::Acks, false)?;

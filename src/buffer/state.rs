@@ -118,7 +118,7 @@ impl Buffer {
             comm: comm.clone(),
             failures: Failures::new(comm.rank() as u32),
             statistics: Statistics::new(&config, comm.rank()),
-            trace: config.trace.then(|| Trace::new(comm.rank())),
+            trace: (config.trace && device.is_none()).then(Trace::new),
             alive: RwLock::new(state.alive.clone()),
             device: Mutex::new(device),
             timeout_ms: AtomicU32::new(config.timeout_ms),

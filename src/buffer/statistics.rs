@@ -1,6 +1,7 @@
-//! Totals of a buffer. One thread counts, any thread reads.
+//! Totals of a buffer. One thread counts, any thread reads; on a device the kernels count.
 
 use super::state::Buffer;
+use crate::backend::cuda::{PeerCounters, Snapshot};
 use crate::error::Result;
 use crate::plan::config::{within, Config};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,10 +133,13 @@ impl Statistics {
 }
 
 impl Buffer {
-    pub fn statistics(&self) -> Totals {
+    pub fn statistics(&self) -> Result<Totals> {
+        if let Some(device) = self.device() {
+            return Ok(totals_of(&device.statistics()?));
+        }
         let s = &self.statistics;
         let sum = |part: fn(&Peer) -> &Counter| s.peers.iter().map(|peer| part(peer).get()).sum();
-        Totals {
+        Ok(Totals {
             epoch: s.epoch.get(),
             dispatches: s.dispatches.get(),
             combines: s.combines.get(),
@@ -149,11 +153,14 @@ impl Buffer {
                 wait_ns_last: s.wait_last.get(),
                 wait_ns_total: s.wait_total.get(),
             },
-        }
+        })
     }
 
     pub fn peer_statistics(&self, peer: i32) -> Result<Traffic> {
         within("peer", peer.into(), 0, self.num_ranks() as i64 - 1)?;
+        if let Some(device) = self.device() {
+            return Ok(traffic_of(&device.statistics()?.peer(peer as usize)));
+        }
         let peer = &self.statistics.peers[peer as usize];
         Ok(Traffic {
             rows_sent: peer.rows_sent.get(),
@@ -165,7 +172,42 @@ impl Buffer {
         })
     }
 
-    pub fn expert_statistics(&self) -> Vec<u64> {
-        self.statistics.experts.iter().map(Counter::get).collect()
+    pub fn expert_statistics(&self) -> Result<Vec<u64>> {
+        match self.device() {
+            Some(device) => Ok(device.statistics()?.experts().to_vec()),
+            None => Ok(self.statistics.experts.iter().map(Counter::get).collect()),
+        }
+    }
+}
+
+/// What the kernels have counted.
+fn totals_of(snapshot: &Snapshot) -> Totals {
+    let totals = snapshot.totals();
+    let sum = |part: fn(&PeerCounters) -> u64| snapshot.peers().map(|peer| part(&peer)).sum();
+    Totals {
+        epoch: totals.epoch,
+        dispatches: totals.dispatches,
+        combines: totals.combines,
+        barriers: totals.barriers,
+        entry_barriers: totals.entry_barriers,
+        traffic: Traffic {
+            rows_sent: sum(|peer| peer.rows_sent),
+            rows_received: sum(|peer| peer.rows_received),
+            bytes_sent: sum(|peer| peer.bytes_sent),
+            bytes_received: sum(|peer| peer.bytes_received),
+            wait_ns_last: totals.wait_last,
+            wait_ns_total: totals.wait_total,
+        },
+    }
+}
+
+fn traffic_of(peer: &PeerCounters) -> Traffic {
+    Traffic {
+        rows_sent: peer.rows_sent,
+        rows_received: peer.rows_received,
+        bytes_sent: peer.bytes_sent,
+        bytes_received: peer.bytes_received,
+        wait_ns_last: peer.wait_last,
+        wait_ns_total: peer.wait_total,
     }
 }

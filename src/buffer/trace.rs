@@ -1,7 +1,9 @@
-//! Times of the phases, for people: the newest ones, as a Chrome trace.
+//! Times of the phases, for people: the newest ones, as a Chrome trace. On a device the kernels note them.
 
 use super::state::{Buffer, Op};
+use crate::backend::cuda::{Phase, Phases};
 use crate::error::{Error, Result};
+use crate::mem::monotonic_ns;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard};
@@ -10,16 +12,14 @@ use std::sync::{Mutex, MutexGuard};
 const CAPACITY: usize = 1 << 16;
 
 pub(super) struct Trace {
-    rank: usize,
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<Events>,
 }
 
-struct Event {
-    phase: &'static str,
-    operation: &'static str,
-    epoch: u64,
-    begin_ns: u64,
-    end_ns: u64,
+#[derive(Default)]
+struct Events {
+    newest: VecDeque<Phase>,
+    /// Older ones that had to make room.
+    lost: u64,
 }
 
 /// A phase that runs until this is dropped.
@@ -31,11 +31,12 @@ pub(super) struct Span<'a> {
 }
 
 impl Trace {
-    pub fn new(rank: usize) -> Trace {
-        Trace { rank, events: Mutex::new(VecDeque::with_capacity(CAPACITY)) }
+    pub fn new() -> Trace {
+        let newest = VecDeque::with_capacity(CAPACITY);
+        Trace { events: Mutex::new(Events { newest, lost: 0 }) }
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    fn events(&self) -> MutexGuard<'_, Events> {
         self.events.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -44,25 +45,18 @@ impl Drop for Span<'_> {
     fn drop(&mut self) {
         let Some(trace) = self.trace else { return };
         let mut events = trace.events();
-        if events.len() == CAPACITY {
-            events.pop_front();
+        if events.newest.len() == CAPACITY {
+            events.newest.pop_front();
+            events.lost += 1;
         }
-        events.push_back(Event {
-            phase: self.phase,
+        events.newest.push_back(Phase {
+            name: self.phase,
             operation: self.op.operation.name(),
             epoch: self.op.epoch,
             begin_ns: self.begin_ns,
             end_ns: monotonic_ns(),
         });
     }
-}
-
-/// Nanoseconds of the clock that all processes of a machine share.
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl Buffer {
@@ -72,28 +66,37 @@ impl Buffer {
     }
 
     pub fn trace(&self) -> Result<String> {
+        let rank = self.comm.rank();
+        if let Some(Phases { phases, lost }) = self.device().map_or(Ok(None), |device| device.trace())? {
+            return Ok(chrome_trace(rank, lost, &mut phases.iter()));
+        }
         let Some(trace) = &self.trace else {
             return Err(Error::invalid_state(
                 "the buffer records no phases; create it with DEEP_EP_BUFFER_TRACE in config.flags",
             ));
         };
-        let mut text = String::from("[");
-        let rank = trace.rank;
-        // Writing to a String cannot fail.
+        let events = trace.events();
+        Ok(chrome_trace(rank, events.lost, &mut events.newest.iter()))
+    }
+}
+
+/// One process per rank, in microseconds.
+fn chrome_trace(rank: usize, lost: u64, phases: &mut dyn Iterator<Item = &Phase>) -> String {
+    let mut text = String::from("[");
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}\",\"lost_events\":{lost}}}}}"
+    );
+    for phase in phases {
+        let (begin, length) = (phase.begin_ns as f64 / 1e3, (phase.end_ns - phase.begin_ns) as f64 / 1e3);
         let _ = write!(
             text,
-            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}\"}}}}"
+            ",\n{{\"name\":\"{} {}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{rank},\"tid\":0,\"ts\":{begin:.3},\
+             \"dur\":{length:.3},\"args\":{{\"epoch\":{}}}}}",
+            phase.operation, phase.name, phase.operation, phase.epoch
         );
-        for event in trace.events().iter() {
-            let (begin, length) = (event.begin_ns as f64 / 1e3, (event.end_ns - event.begin_ns) as f64 / 1e3);
-            let _ = write!(
-                text,
-                ",\n{{\"name\":\"{} {}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{rank},\"tid\":0,\"ts\":{begin:.3},\
-                 \"dur\":{length:.3},\"args\":{{\"epoch\":{}}}}}",
-                event.operation, event.phase, event.operation, event.epoch
-            );
-        }
-        text.push_str("]\n");
-        Ok(text)
     }
+    text.push_str("]\n");
+    text
 }

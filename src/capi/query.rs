@@ -49,9 +49,9 @@ pub extern "C" fn deep_ep_last_error() -> *const c_char {
 /// Reads the totals of a buffer since create.
 ///
 /// Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer; the numbers may
-/// then be of two moments.
+/// then be of two moments. CUDA: read by a copy beside whatever runs.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_CUDA.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_statistics(
     buffer: *const deep_ep_buffer_t,
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn deep_ep_buffer_statistics(
     fence("deep_ep_buffer_statistics", || {
         // SAFETY: the caller passes a live buffer and a writable struct.
         unsafe {
-            let totals = object(buffer, "buffer")?.inner.statistics();
+            let totals = object(buffer, "buffer")?.inner.statistics()?;
             convert::write_struct(out, "out", convert::statistics(&totals))
         }
     })
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn deep_ep_buffer_statistics(
 ///
 /// Collective: no. Blocks the host: no. Capture: allowed. Threads: as deep_ep_buffer_statistics.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT.
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_CUDA.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_peer_statistics(
     buffer: *const deep_ep_buffer_t,
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn deep_ep_buffer_peer_statistics(
 ///
 /// Collective: no. Blocks the host: no. Capture: allowed. Threads: as deep_ep_buffer_statistics.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT naming the number of local experts.
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT naming the number of local experts; DEEP_EP_CUDA.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_expert_statistics(
     buffer: *const deep_ep_buffer_t,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn deep_ep_buffer_expert_statistics(
     fence("deep_ep_buffer_expert_statistics", || {
         // SAFETY: the caller passes a live buffer and room for `count` numbers.
         unsafe {
-            let totals = object(buffer, "buffer")?.inner.expert_statistics();
+            let totals = object(buffer, "buffer")?.inner.expert_statistics()?;
             convert::write_array(rows, count, &totals, "rows", "local experts")
         }
     })
@@ -157,8 +157,10 @@ pub unsafe extern "C" fn deep_ep_buffer_alive(
 }
 
 /// Writes the newest recorded phases as a Chrome trace (JSON), one process per rank, microseconds of the monotonic
-/// clock, so that the files of several ranks line up when their events are put together. The buffer needs
-/// DEEP_EP_BUFFER_TRACE.
+/// clock, so that the files of several ranks line up when their events are put together. The first entry's
+/// args.lost_events counts older phases that had to make room. The buffer needs DEEP_EP_BUFFER_TRACE. CUDA: phases as
+/// the kernels note them, replays of graphs included, by the device's clock, which is compared with the host's at create
+/// and here, to a few microseconds.
 ///
 /// `json`: null to ask only for the size, or room for `capacity` bytes, the terminator included. `needed`: receives the
 /// bytes the text takes with its terminator; it grows while operations run.
@@ -166,7 +168,7 @@ pub unsafe extern "C" fn deep_ep_buffer_alive(
 /// Collective: no. Blocks the host: no. Capture: allowed. Threads: beside any other call on the buffer.
 ///
 /// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT when `capacity` is too small; DEEP_EP_INVALID_STATE without
-/// DEEP_EP_BUFFER_TRACE.
+/// DEEP_EP_BUFFER_TRACE; DEEP_EP_TIMEOUT while the device has been too busy to tell its time (CUDA); DEEP_EP_CUDA.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_buffer_trace(
     buffer: *const deep_ep_buffer_t,

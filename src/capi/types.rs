@@ -336,7 +336,7 @@ pub struct deep_ep_report_t {
     pub reserved: u32,
 }
 
-/// Totals of one buffer since create.
+/// Totals of one buffer since create. CUDA: of what has run on the device, replays of graphs included.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct deep_ep_statistics_t {
@@ -354,7 +354,7 @@ pub struct deep_ep_statistics_t {
     pub rows_received: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Nanoseconds spent waiting for peers: in the last operation and in all.
+    /// Nanoseconds spent waiting for peers: in the last operation and in all. CUDA: as one of the waiting blocks saw it.
     pub wait_ns_last: u64,
     pub wait_ns_total: u64,
 }

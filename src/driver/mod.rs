@@ -15,5 +15,5 @@ mod stream;
 pub use device::{Device, Guard};
 pub use memory::Memory;
 pub use module::{Function, Launch, Module};
-pub use pinned::{register_host, Pinned};
+pub use pinned::{pinned_bytes, register_host, Pinned};
 pub use stream::{capture_of, copy_on_device, Mark, Stream, StreamPointer};

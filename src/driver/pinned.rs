@@ -24,9 +24,14 @@ unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
 
+/// What a block of at least so many bytes takes.
+pub fn pinned_bytes(bytes: u64) -> u64 {
+    bytes.max(4096).next_power_of_two()
+}
+
 impl Pinned {
     pub fn new(device: &Device, bytes: u64) -> Result<Pinned> {
-        let bytes = (bytes as usize).max(4096).next_power_of_two();
+        let bytes = pinned_bytes(bytes) as usize;
         let pinned = match Pinned::take_spare(bytes) {
             Some(pinned) => pinned,
             None => Pinned::allocate(device, bytes)?,

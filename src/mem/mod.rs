@@ -3,11 +3,13 @@
 mod fork;
 mod local;
 mod region;
+mod time;
 mod wait;
 pub mod word;
 
 pub use fork::ForkGuard;
 pub use local::LocalMemory;
 pub use region::Region;
+pub use time::monotonic_ns;
 pub use wait::{deadline_after, Backoff};
 pub use word::Word;

@@ -3,6 +3,11 @@
 use crate::rng::Rng;
 use deepep::capi::*;
 
+/// How many times longer everything may take: under a sanitizer, or on an emulated device.
+pub fn patience() -> u32 {
+    std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     Bf16,
@@ -128,6 +133,11 @@ pub type Routing = fn(&Case, usize, usize) -> (usize, Vec<i64>);
 pub struct Case {
     pub ranks: usize,
     pub by_expert: bool,
+    pub slotted: bool,
+    /// Without combines.
+    pub dispatches: bool,
+    /// Every rank always has all its tokens.
+    pub full: bool,
     pub tokens: usize,
     pub hidden: usize,
     pub topk: usize,
@@ -143,11 +153,16 @@ pub struct Case {
     pub mapped: bool,
     pub bad_ids: bool,
     pub column_major: bool,
-    pub max_recv_rows: usize,
+    pub max_recv_rows: i64,
     pub max_expert_rows: i64,
+    /// Rows for which the caller's outputs have room; 0 for all that may come.
+    pub out_rows: usize,
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
+    pub trace: bool,
+    /// The caller's side outputs lie as their elements allow, not at multiples of 16.
+    pub skewed: bool,
     pub rounds: usize,
     /// Inputs are written by the stream just before each dispatch, and ranks are late at random.
     pub late: bool,
@@ -161,6 +176,9 @@ impl Default for Case {
         Case {
             ranks: 2,
             by_expert: false,
+            slotted: false,
+            dispatches: false,
+            full: false,
             tokens: 64,
             hidden: 512,
             topk: 4,
@@ -178,9 +196,12 @@ impl Default for Case {
             column_major: false,
             max_recv_rows: 0,
             max_expert_rows: 0,
+            out_rows: 0,
             stages: 0,
             sms: 0,
             windows: 0,
+            trace: false,
+            skewed: false,
             rounds: 9,
             late: false,
             classic_memory: false,
@@ -216,6 +237,7 @@ impl Case {
 
     fn random_routing(&self, rng: &mut Rng) -> (usize, Vec<i64>) {
         let tokens = match rng.below(8) {
+            _ if self.full => self.tokens,
             0 => 0,
             1 => self.tokens,
             _ => rng.below(self.tokens + 1),
@@ -256,24 +278,41 @@ impl Case {
         }
     }
 
-    /// Rows that the library's own memory has room for.
+    /// Rows that the outputs have room for.
     pub fn slab_rows(&self) -> usize {
-        let all = if self.max_recv_rows > 0 { self.max_recv_rows } else { self.ranks * self.tokens };
-        let align = self.align as usize;
-        let owned = |rank: usize| match self.map() {
-            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
-            None => self.experts.div_ceil(self.ranks),
-        };
-        let most_local = (0..self.ranks).map(owned).max().unwrap();
-        match (self.by_expert, self.max_expert_rows) {
-            (false, _) => all,
-            (true, 0) => (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align,
-            (true, rows) => rows as usize,
-        }
+        self.slabs(0).1
     }
 
     pub fn layout(&self) -> u32 {
-        u32::from(self.by_expert)
+        u32::from(self.by_expert) + 2 * u32::from(self.slotted)
+    }
+
+    /// Experts of a rank.
+    pub fn local_experts(&self, rank: usize) -> usize {
+        match self.map() {
+            Some(map) => map.iter().filter(|&&owner| owner as usize == rank).count(),
+            None => self.experts / self.ranks + usize::from(rank < self.experts % self.ranks),
+        }
+    }
+
+    /// Slabs of the outputs of a rank's dispatch, and rows that each has room for.
+    pub fn slabs(&self, rank: usize) -> (usize, usize) {
+        let all = match self.max_recv_rows {
+            0 => self.ranks * self.tokens,
+            rows => rows as usize,
+        };
+        let most_local = (0..self.ranks).map(|rank| self.local_experts(rank)).max().unwrap();
+        let align = self.align as usize;
+        let (slabs, rows) = match (self.slotted, self.by_expert, self.max_expert_rows) {
+            (true, false, _) => (self.ranks, self.tokens),
+            (true, true, _) => (self.local_experts(rank), all),
+            (false, false, _) => (1, all),
+            (false, true, 0) => {
+                (1, (all * most_local.min(self.topk) + most_local * (align - 1)) / align * align)
+            }
+            (false, true, rows) => (1, rows as usize),
+        };
+        (slabs, if self.out_rows > 0 { rows.min(self.out_rows) } else { rows })
     }
 
     pub fn config(&self, place: crate::Where) -> deep_ep_buffer_config_t {
@@ -285,20 +324,19 @@ impl Case {
         config.layout = self.layout();
         config.sync = self.sync;
         config.max_tokens = self.tokens as i64;
-        config.max_recv_rows = self.max_recv_rows as i64;
+        config.max_recv_rows = self.max_recv_rows;
         config.max_expert_rows = self.max_expert_rows;
         config.max_row_bytes = (self.hidden * self.rows.sent_bytes()) as i64;
         config.max_scale_bytes = self.scales.row_bytes(self.hidden) as i64;
         config.max_combine_row_bytes = combine_bytes as i64;
         config.num_experts = self.experts as i32;
         config.num_topk = self.topk as i32;
-        config.expert_alignment = if self.by_expert { self.align } else { 0 };
+        config.expert_alignment = if self.by_expert && !self.slotted { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
-        // Under a sanitizer everything takes longer.
-        let factor = std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap());
-        config.timeout_ms = 4000 * factor;
-        config.first_timeout_ms = 6000 * factor;
+        config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };
+        config.timeout_ms = 4000 * patience();
+        config.first_timeout_ms = 6000 * patience();
         if place == crate::Where::Device {
             config.num_stages = self.stages;
             config.num_sms = self.sms;

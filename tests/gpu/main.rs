@@ -9,6 +9,7 @@ mod cases;
 mod cuda;
 mod graphs;
 mod memory;
+mod observe;
 mod processes;
 mod ranks;
 mod reports;
@@ -110,6 +111,10 @@ cases! {
     rank_caller_memory_8: ranks = 8, mode = Mode::Caller, experts = 64, topk = 6;
     rank_split: ranks = 2, split = true;
     rank_split_caller: ranks = 3, split = true, mode = Mode::Caller;
+    rank_overflow: ranks = 3, max_recv_rows = 70, mode = Mode::Caller;
+    rank_overflow_split: ranks = 2, max_recv_rows = 33, split = true, mode = Mode::InPlace;
+    rank_little_room: ranks = 4, mode = Mode::Caller, out_rows = 50, rows = Rows::Fp8, scales = Scales::Fp32;
+    rank_little_room_split: ranks = 2, mode = Mode::Caller, out_rows = 20, max_recv_rows = 60, split = true;
     rank_input_in_place: ranks = 4, mode = Mode::InPlace;
     rank_int32_ids: ranks = 2, int64 = false;
     rank_ack: ranks = 4, sync = 1, mode = Mode::Caller;
@@ -140,8 +145,105 @@ cases! {
     expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, align = 16;
     expert_one_rank: ranks = 1, by_expert = true, align = 128;
     expert_overflow: ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
+    expert_link_overflow: ranks = 3, by_expert = true, align = 4, max_recv_rows = 60;
+    expert_link_overflow_4: ranks = 4, by_expert = true, experts = 30, topk = 6, tokens = 150, max_recv_rows = 200,
+        mode = Mode::Caller, rows = Rows::Fp8, scales = Scales::Fp32, align = 8;
+    expert_link_overflow_split: ranks = 2, by_expert = true, max_recv_rows = 40, split = true, mode = Mode::InPlace;
+    expert_little_room: ranks = 2, by_expert = true, align = 4, mode = Mode::Caller, out_rows = 70;
+    expert_little_room_split: ranks = 3, by_expert = true, mode = Mode::Caller, out_rows = 64, split = true;
+    expert_overflow_everywhere: ranks = 4, by_expert = true, mode = Mode::Caller, tokens = 90, max_recv_rows = 120,
+        max_expert_rows = 110, out_rows = 97, align = 4, bad_ids = true;
+    rank_skewed: ranks = 3, mode = Mode::Caller, skewed = true, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 2048,
+        topk = 5;
+    expert_skewed: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Fp8,
+        scales = Scales::Fp32, hidden = 2048, align = 16, split = true;
+    expert_skewed_cast: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Cast,
+        scales = Scales::Fp32, hidden = 2048, align = 16;
+    rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
+    expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
     expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true;
     expert_bf16_h7168: ranks = 2, by_expert = true, hidden = 7168, topk = 8, experts = 64, align = 128, tokens = 300;
+}
+
+macro_rules! slotted_cases {
+    ($($name:ident: $($field:ident = $value:expr),*;)*) => {$(
+        #[test]
+        fn $name() {
+            same(Case { $($field: $value,)* slotted: true, ..Case::default() });
+        }
+    )*};
+}
+
+slotted_cases! {
+    slots_rank_bf16_1: ranks = 1, experts = 8, topk = 2, tokens = 7;
+    slots_rank_bf16_2: ranks = 2;
+    slots_rank_bf16_3: ranks = 3, experts = 20, topk = 6, tokens = 97;
+    slots_rank_bf16_4: ranks = 4, experts = 33, topk = 8, tokens = 300;
+    slots_rank_bf16_8: ranks = 8, experts = 256, topk = 8, tokens = 128, hidden = 2048;
+    slots_rank_one_token: ranks = 2, tokens = 1, hidden = 7168, topk = 8, experts = 256, full = true;
+    slots_rank_t128_h7168: ranks = 2, tokens = 128, hidden = 7168, topk = 8, experts = 256, full = true, rounds = 5,
+        rows = Rows::Cast, scales = Scales::Fp32;
+    slots_rank_many_tokens: ranks = 2, tokens = 1200, topk = 8, experts = 64, rounds = 5;
+    slots_rank_fp16_k32: ranks = 4, experts = 64, topk = 32, rows = Rows::Fp16, combine = Rows::Fp16, tokens = 50;
+    slots_rank_fp32: ranks = 2, rows = Rows::Fp32, combine = Rows::Fp32, hidden = 260;
+    slots_rank_fp8_scales: ranks = 3, rows = Rows::Fp8, scales = Scales::Fp32, hidden = 640;
+    slots_rank_opaque: ranks = 2, rows = Rows::Opaque, scales = Scales::Opaque(36), hidden = 5008;
+    slots_rank_cast: ranks = 4, rows = Rows::Cast, scales = Scales::Fp32, hidden = 1280;
+    slots_rank_cast_pow2: ranks = 2, rows = Rows::Cast, scales = Scales::Pow2, hidden = 208, mode = Mode::Caller;
+    slots_rank_cast_ue8m0: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 896;
+    slots_rank_cast_ue8m0_h7168: ranks = 2, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 7168, split = true;
+    slots_rank_caller: ranks = 4, mode = Mode::Caller, sync = 1;
+    slots_rank_caller_small: ranks = 3, mode = Mode::Caller, out_rows = 9, rows = Rows::Fp8, scales = Scales::Ue8m0;
+    slots_rank_split: ranks = 2, split = true;
+    slots_rank_split_caller: ranks = 3, split = true, mode = Mode::Caller, sync = 1;
+    slots_rank_input_in_place: ranks = 4, mode = Mode::InPlace;
+    slots_rank_int32_ids: ranks = 2, int64 = false, topk = 5;
+    slots_rank_barrier: ranks = 4, sync = 2, split = true;
+    slots_rank_ack: ranks = 2, sync = 1;
+    slots_rank_cast_fp16: ranks = 2, rows = Rows::CastFp16, scales = Scales::Fp32, hidden = 1280;
+    slots_rank_cast_fp32: ranks = 3, rows = Rows::CastFp32, scales = Scales::Fp32, hidden = 1168;
+    slots_rank_cast_fp32_ue8m0: ranks = 2, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 896, split = true;
+    slots_rank_skewed: ranks = 3, mode = Mode::Caller, skewed = true, rows = Rows::Fp8, scales = Scales::Fp32,
+        hidden = 2048, topk = 5;
+    slots_rank_traced: ranks = 3, trace = true, mode = Mode::Caller;
+    slots_rank_mapped_experts: ranks = 3, mapped = true, experts = 17;
+    slots_rank_bad_ids: ranks = 3, bad_ids = true;
+    slots_rank_few_sms: ranks = 2, sms = 3, tokens = 150;
+    slots_rank_one_window: ranks = 2, windows = 1;
+    slots_rank_few_experts: ranks = 4, experts = 2, topk = 2;
+    slots_expert_bf16_1: ranks = 1, by_expert = true, tokens = 7;
+    slots_expert_bf16_2: ranks = 2, by_expert = true;
+    slots_expert_bf16_3: ranks = 3, by_expert = true, experts = 20, topk = 6, tokens = 97;
+    slots_expert_bf16_4: ranks = 4, by_expert = true, experts = 30, topk = 6, mode = Mode::InPlace;
+    slots_expert_bf16_8: ranks = 8, by_expert = true, experts = 256, topk = 8, hidden = 1024, tokens = 128, rounds = 5;
+    slots_expert_one_token: ranks = 2, by_expert = true, tokens = 1, hidden = 7168, topk = 8, experts = 256;
+    slots_expert_t128_h7168: ranks = 2, by_expert = true, tokens = 128, hidden = 7168, topk = 8, experts = 64,
+        full = true, rounds = 5, rows = Rows::Cast, scales = Scales::Fp32, column_major = true;
+    slots_expert_many_tokens: ranks = 2, by_expert = true, tokens = 700, topk = 8, experts = 16, rounds = 5;
+    slots_expert_fp32: ranks = 4, by_expert = true, rows = Rows::Fp32, combine = Rows::Fp32;
+    slots_expert_fp8_columns: ranks = 2, by_expert = true, rows = Rows::Fp8, scales = Scales::Ue8m0, hidden = 1536,
+        column_major = true;
+    slots_expert_cast: ranks = 2, by_expert = true, rows = Rows::Cast, scales = Scales::Fp32, hidden = 768;
+    slots_expert_cast_split: ranks = 3, by_expert = true, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 768,
+        split = true, sync = 1;
+    slots_expert_caller: ranks = 4, by_expert = true, mode = Mode::Caller, sync = 2;
+    slots_expert_caller_small: ranks = 2, by_expert = true, mode = Mode::Caller, out_rows = 13, rows = Rows::Fp8,
+        scales = Scales::Fp32, column_major = true;
+    slots_expert_cast_fp32: ranks = 2, by_expert = true, rows = Rows::CastFp32, scales = Scales::Ue8m0, hidden = 528,
+        column_major = true;
+    slots_expert_skewed: ranks = 2, by_expert = true, mode = Mode::Caller, skewed = true, rows = Rows::Fp8,
+        scales = Scales::Fp32, hidden = 2048, split = true;
+    slots_expert_traced: ranks = 2, by_expert = true, trace = true, split = true;
+    slots_expert_bad_ids: ranks = 2, by_expert = true, bad_ids = true, mapped = true, experts = 11;
+    slots_expert_few_sms: ranks = 2, by_expert = true, sms = 2, windows = 1;
+}
+
+#[test]
+fn two_processes_share_a_gpu_with_slots() {
+    if processes::child_rank().is_some() || ready() {
+        let case = Case { ranks: 2, slotted: true, dispatches: true, rounds: 4, ..Case::default() };
+        processes::parent_or_child("two_processes_share_a_gpu_with_slots", case);
+    }
 }
 
 // What the sanitizers run, a hundred times slower; see sanitizers.sh.
@@ -187,6 +289,27 @@ fn three_processes_by_expert_share_a_gpu() {
 fn a_killed_process_is_named_within_the_deadline() {
     if processes::child_rank().is_some() || (!against_itself() && ready()) {
         processes::kill_one("a_killed_process_is_named_within_the_deadline");
+    }
+}
+
+#[test]
+fn waits_are_counted_for_whom_they_were() {
+    if !against_itself() && ready() {
+        observe::waits();
+    }
+}
+
+#[test]
+fn phases_lie_on_the_clock_of_the_host() {
+    if !against_itself() && ready() {
+        observe::traces();
+    }
+}
+
+#[test]
+fn events_without_room_are_counted() {
+    if !against_itself() && ready() {
+        observe::lost_events();
     }
 }
 
@@ -239,12 +362,25 @@ graphs! {
     graph_bad_ids: replays(1, false, 8) ranks = 3, bad_ids = true;
     graph_overflow: replays(1, true, 8) ranks = 2, by_expert = true, align = 4, max_expert_rows = 100;
     graph_1000_replays: replays(1, false, 1000) ranks = 2, tokens = 12, hidden = 64;
+    graph_window_written_at_once: overwriting(8) ranks = 2, mode = Mode::InPlace, windows = 1, tokens = 1500,
+        hidden = 4096, topk = 2;
+    graph_window_written_at_once_ack: overwriting(4) ranks = 2, mode = Mode::InPlace, windows = 1, tokens = 1500,
+        hidden = 4096, topk = 2, sync = 1;
     graph_claims_auto: claims() ranks = 2, mode = Mode::InPlace;
     graph_claims_ack: claims() ranks = 2, mode = Mode::InPlace, sync = 1;
     graph_claims_barrier: claims() ranks = 3, mode = Mode::InPlace, sync = 2;
     graph_claims_split: claims() ranks = 2, mode = Mode::InPlace, split = true, windows = 2;
     graph_two_streams: forked(8) ranks = 3, mode = Mode::InPlace;
     graph_two_buffers: two_buffers(8) ranks = 2, by_expert = true;
+    graph_slots_rank: replays(2, true, 8) ranks = 3, slotted = true, mode = Mode::InPlace;
+    graph_slots_rank_split: replays(2, true, 8) ranks = 2, slotted = true, split = true, mode = Mode::Caller;
+    graph_slots_expert: replays(2, true, 8) ranks = 2, slotted = true, by_expert = true;
+    graph_slots_expert_split: replays(1, true, 8) ranks = 3, slotted = true, by_expert = true, split = true,
+        mode = Mode::Caller;
+    graph_slots_mixed: mixed(20) ranks = 2, slotted = true, mode = Mode::InPlace, windows = 1;
+    graph_slots_mixed_ack: mixed(20) ranks = 3, slotted = true, by_expert = true, sync = 1, split = true;
+    graph_slots_apart: apart(12) ranks = 3, slotted = true, mode = Mode::InPlace, windows = 1;
+    graph_slots_two_buffers: two_buffers(8) ranks = 2, slotted = true;
 }
 
 #[test]

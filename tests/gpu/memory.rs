@@ -4,6 +4,7 @@ use crate::cuda;
 use deepep::driver::{copy_on_device, Device, Memory, Pinned, Stream};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Where {
@@ -16,7 +17,10 @@ pub const POISON: u8 = 0xa5;
 
 /// Where one rank's arrays lie, and its stream.
 pub struct Arena {
-    device: Option<(std::sync::Arc<Device>, Stream)>,
+    device: Option<(Arc<Device>, Stream)>,
+    /// Memory for many arrays, one behind the other, and how much is taken: mapping memory for each takes its time, a
+    /// sanitizer's above all.
+    chunk: Mutex<Option<(Arc<Memory>, usize)>>,
     gate: Option<Pinned>,
     /// Times that the gate was closed.
     closed: AtomicU32,
@@ -25,9 +29,12 @@ pub struct Arena {
     taken: AtomicUsize,
 }
 
+const CHUNK_BYTES: usize = 32 << 20;
+
 pub enum Array {
     Host(UnsafeCell<Vec<u128>>, usize),
-    Device(Memory, usize),
+    /// Of a chunk.
+    Device(Arc<Memory>, usize, usize),
     /// Of memory that the arena keeps.
     Part(usize, usize),
 }
@@ -40,7 +47,14 @@ impl Arena {
             (device, stream)
         });
         let gate = device.as_ref().map(|(device, _)| Pinned::new(device, 8).unwrap());
-        Arena { device, gate, closed: AtomicU32::new(0), classic: None, taken: AtomicUsize::new(0) }
+        Arena {
+            device,
+            chunk: Mutex::default(),
+            gate,
+            closed: AtomicU32::new(0),
+            classic: None,
+            taken: AtomicUsize::new(0),
+        }
     }
 
     /// Whose arrays come from cuMemAlloc, at addresses that no granule begins with.
@@ -50,7 +64,7 @@ impl Arena {
         Arena { classic, ..arena }
     }
 
-    pub fn device(&self) -> Option<&std::sync::Arc<Device>> {
+    pub fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref().map(|(device, _)| device)
     }
 
@@ -59,6 +73,24 @@ impl Arena {
         let at = self.taken.fetch_add(size, Ordering::Relaxed) + 16;
         assert!(at + size <= classic.bytes, "the case is too large for this memory");
         Array::Part(classic.address as usize + at, bytes)
+    }
+
+    /// A chunk with room for so many bytes, and where in it.
+    fn room(&self, device: &Arc<Device>, bytes: usize) -> (Arc<Memory>, usize) {
+        let mut chunk = self.chunk.lock().unwrap();
+        if let Some((_, taken)) = chunk.as_mut().filter(|(memory, _)| Arc::strong_count(memory) == 1) {
+            *taken = 0;
+        }
+        let fits = |(memory, taken): &(Arc<Memory>, usize)| taken + bytes <= memory.bytes() as usize;
+        if !chunk.as_ref().is_some_and(fits) {
+            let unit = Memory::granularity(device).unwrap();
+            let size = (bytes.max(CHUNK_BYTES) as u64).next_multiple_of(unit);
+            *chunk = Some((Arc::new(Memory::allocate(device, size, &[device]).unwrap()), 0));
+        }
+        let (memory, taken) = chunk.as_mut().unwrap();
+        let start = *taken;
+        *taken = (start + bytes).next_multiple_of(256);
+        (memory.clone(), start)
     }
 
     pub fn stream(&self) -> *mut std::ffi::c_void {
@@ -103,9 +135,8 @@ impl Arena {
             Some(_) if self.classic.is_some() => self.part_of(self.classic.as_ref().unwrap(), bytes),
             None => Array::Host(UnsafeCell::new(vec![0; bytes.div_ceil(16).max(1)]), bytes),
             Some((device, _)) => {
-                let unit = Memory::granularity(device).unwrap();
-                let rounded = (bytes.max(1) as u64).next_multiple_of(unit);
-                Array::Device(Memory::allocate(device, rounded, &[device]).unwrap(), bytes)
+                let (memory, start) = self.room(device, bytes);
+                Array::Device(memory, start, bytes)
             }
         };
         self.write_at(array.address(), &vec![POISON; bytes]);
@@ -149,14 +180,14 @@ impl Array {
     pub fn address(&self) -> usize {
         match self {
             Array::Host(words, _) => unsafe { (*words.get()).as_mut_ptr() as usize },
-            Array::Device(memory, _) => memory.address() as usize,
+            Array::Device(memory, start, _) => memory.address() as usize + start,
             Array::Part(address, _) => *address,
         }
     }
 
     pub fn bytes(&self) -> usize {
         match self {
-            Array::Host(_, bytes) | Array::Device(_, bytes) | Array::Part(_, bytes) => *bytes,
+            Array::Host(_, bytes) | Array::Device(_, _, bytes) | Array::Part(_, bytes) => *bytes,
         }
     }
 

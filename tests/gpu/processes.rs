@@ -1,6 +1,6 @@
 //! Ranks as processes: this program starts itself once for each rank.
 
-use crate::cases::Case;
+use crate::cases::{patience, Case};
 use crate::memory::{Arena, Where};
 use crate::ranks::{last_error, ok, report, Buffer};
 use crate::run;
@@ -79,14 +79,15 @@ pub fn buffer(comm: *mut deep_ep_comm_t, config: &deep_ep_buffer_config_t) -> Bu
 pub fn parent_or_child(test: &str, case: Case) {
     let Some(rank) = child_rank() else {
         let mut children = start(test, case.ranks);
-        let ended: Vec<bool> = children.iter_mut().map(|child| end(child, Duration::from_secs(40))).collect();
+        let within = Duration::from_secs(40) * patience();
+        let ended: Vec<bool> = children.iter_mut().map(|child| end(child, within)).collect();
         assert!(ended.iter().all(|&well| well), "ranks that ended well: {ended:?}");
         return;
     };
     let comm = join(rank, case.ranks);
     let mut config = case.config(place());
     // Processes that share a GPU take turns on it.
-    (config.timeout_ms, config.first_timeout_ms) = (10_000, 10_000);
+    (config.timeout_ms, config.first_timeout_ms) = (10_000 * patience(), 10_000 * patience());
     let outputs = run::run_rank(&case, place(), rank, buffer(comm, &config));
     ok(unsafe { deep_ep_comm_destroy(comm) });
     let expected = run::run(&case, Where::Host).swap_remove(rank);

@@ -2,6 +2,7 @@
 
 use crate::cases::{Case, Mode};
 use crate::memory::{Arena, Array, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use deepep::capi::*;
@@ -35,6 +36,8 @@ struct Rank<'a> {
     handle: *mut deep_ep_handle_t,
     arena: Arena,
     local_experts: usize,
+    /// Slabs of the outputs, and rows that each has room for: one for all but the slotted layouts.
+    slabs: usize,
     slab_rows: usize,
     outputs: Outputs,
 }
@@ -51,17 +54,10 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let mut local_experts = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
+        let (slabs, slab_rows) = case.slabs(rank);
         let arena = if case.classic_memory { Arena::classic(place) } else { Arena::new(place) };
-        Rank {
-            case,
-            rank,
-            buffer,
-            handle,
-            arena,
-            local_experts,
-            slab_rows: case.slab_rows(),
-            outputs: Vec::new(),
-        }
+        let outputs = Vec::new();
+        Rank { case, rank, buffer, handle, arena, local_experts, slabs, slab_rows, outputs }
     }
 
     fn rounds(mut self) -> Outputs {
@@ -77,6 +73,15 @@ impl<'a> Rank<'a> {
         self.arena.wait();
         let report = report(self.buffer);
         assert_eq!(report.status, deep_ep_status_t::DEEP_EP_SUCCESS, "after the last round");
+        self.outputs.push(observe::counted(self.buffer, self.case.ranks));
+        if self.case.trace {
+            let dispatched = ["dispatch counts", "dispatch rows", "dispatch data", "dispatch receive"];
+            let combined = ["combine rows", "combine data", "combine sums"];
+            // Slotted layouts exchange no counts.
+            let dispatched = &dispatched[usize::from(self.case.slotted)..];
+            let most = dispatched.iter().chain(&combined).map(|&name| (name, 4)).collect::<Vec<_>>();
+            observe::phases(self.case, &most, self.buffer);
+        }
         ok(unsafe { deep_ep_buffer_destroy(self.buffer.0) });
         self.outputs
     }
@@ -88,13 +93,13 @@ impl<'a> Rank<'a> {
     fn round(&mut self, round: usize, cached: bool) {
         let received = self.dispatch(round, cached);
         let name = if cached { format!("{round} cached") } else { format!("{round}") };
-        let rows = self.look(&name, &received);
+        self.look(&name, &received);
         self.note_report(&name);
         // Some dispatches are only released.
-        if round % 5 == 4 && !cached {
+        if round % 5 == 4 && !cached || self.case.dispatches {
             ok(unsafe { deep_ep_handle_release(self.handle, self.arena.stream()) });
         } else {
-            self.combine(round, &name, rows);
+            self.combine(round, &name);
         }
         self.arena.wait();
     }
@@ -198,39 +203,47 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_dispatch_out_init(&mut out, size_of::<deep_ep_dispatch_out_t>()) });
         let mut arrays = Vec::new();
         let columns = case.scales.row_bytes(case.hidden).div_ceil(4);
-        let rows = self.slab_rows;
         if case.column_major {
-            out.scales.col_stride = 4 * rows.next_multiple_of(4) as i64;
+            out.scales.col_stride = 4 * self.slab_rows.next_multiple_of(4) as i64;
         }
+        let rows = self.slabs * self.slab_rows;
         if case.mode == Mode::Caller {
             let k = if case.by_expert { 1 } else { case.topk };
             let row_bytes = case.hidden * case.rows.sent_bytes();
-            let mut take = |name, bytes| {
-                let array = self.arena.array(bytes);
-                let address = array.pointer::<std::ffi::c_void>();
+            let mut take = |name, bytes, element: usize| {
+                let skew = if case.skewed { element } else { 0 };
+                let array = self.arena.array(bytes + skew);
+                let address = (array.address() + skew) as *mut std::ffi::c_void;
                 arrays.push((name, array));
                 address
             };
-            out.x.data = take("x", rows * row_bytes);
-            out.x.rows = rows as i64;
+            out.x.data = take("x", rows * row_bytes, 0);
+            out.x.rows = self.slab_rows as i64;
             if columns > 0 {
-                out.scales.data = take("scales", columns * 4 * rows.next_multiple_of(4));
+                let slab = columns * 4 * self.slab_rows.next_multiple_of(4);
+                out.scales.data = take("scales", self.slabs * slab, 4);
             }
-            out.topk_idx = take("ids", rows * k * 4).cast();
-            out.topk_weights = take("weights", rows * k * 4).cast();
-            out.row_source = take("source", rows * 8).cast();
-            out.rank_counts = take("rank counts", case.ranks * 4).cast();
-            out.expert_counts = take("expert counts", self.local_experts * 4).cast();
-            out.true_rows = take("true rows", 16).cast();
-            if case.by_expert {
-                out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8).cast();
+            out.topk_idx = take("ids", rows * k * 4, 4).cast();
+            out.topk_weights = take("weights", rows * k * 4, 12).cast();
+            out.row_source = take("source", rows * 8, 8).cast();
+            out.rank_counts = take("rank counts", case.ranks * 4, 4).cast();
+            out.expert_counts = take("expert counts", self.local_experts * 4, 4).cast();
+            out.true_rows = take("true rows", 16, 8).cast();
+            match (case.by_expert, case.slotted) {
+                (true, false) => {
+                    out.expert_offsets = take("expert offsets", (self.local_experts + 1) * 8, 8).cast()
+                }
+                (true, true) => {
+                    out.source_ranges = take("source ranges", self.local_experts * case.ranks * 8, 4).cast()
+                }
+                _ => {}
             }
         }
         Received { out, arrays }
     }
 
-    /// Keeps everything that a dispatch has written; returns how many rows it left.
-    fn look(&mut self, name: &str, received: &Received) -> usize {
+    /// Keeps everything that a dispatch has written.
+    fn look(&mut self, name: &str, received: &Received) {
         let (case, out) = (self.case, &received.out);
         for (part, array) in &received.arrays {
             let bytes = self.arena.read(array);
@@ -240,47 +253,67 @@ impl<'a> Rank<'a> {
         ok(unsafe { deep_ep_handle_wait_counts(self.handle, counts.as_mut_ptr(), &mut rows, 2000) });
         counts.push(rows);
         self.keep(format!("{name} counts"), counts.iter().flat_map(|n| n.to_le_bytes()).collect());
-        let rows = rows as usize;
         let k = if case.by_expert { 1 } else { case.topk };
-        let slab = out.x.rows as usize;
-        assert_eq!(slab, self.slab_rows, "capacity");
+        assert_eq!(out.x.rows as usize, self.slab_rows, "capacity");
+        let all = self.slabs * self.slab_rows;
+        let when = |wanted: bool, bytes: usize| if wanted { bytes } else { 0 };
+        let (offsets, ranges) = (case.by_expert && !case.slotted, case.by_expert && case.slotted);
         for (part, address, bytes) in [
-            ("ids", out.topk_idx as usize, slab * k * 4),
-            ("weights", out.topk_weights as usize, slab * k * 4),
-            ("source", out.row_source as usize, slab * 8),
+            ("ids", out.topk_idx as usize, all * k * 4),
+            ("weights", out.topk_weights as usize, all * k * 4),
+            ("source", out.row_source as usize, all * 8),
             ("rank counts", out.rank_counts as usize, case.ranks * 4),
             ("expert counts", out.expert_counts as usize, self.local_experts * 4),
             ("true rows", out.true_rows as usize, 16),
-            (
-                "offsets",
-                out.expert_offsets as usize,
-                if case.by_expert { (self.local_experts + 1) * 8 } else { 0 },
-            ),
+            ("offsets", out.expert_offsets as usize, when(offsets, (self.local_experts + 1) * 8)),
+            ("ranges", out.source_ranges as usize, when(ranges, self.local_experts * case.ranks * 8)),
         ] {
             let bytes = self.arena.read_at(address, bytes);
             self.keep(format!("{name} {part} at the end"), bytes);
         }
-        let row_bytes = case.hidden * case.rows.sent_bytes();
-        let x = self.arena.read_at(out.x.data as usize, rows * row_bytes);
-        self.keep(format!("{name} rows"), x);
-        if case.scales != crate::cases::Scales::None {
-            let scale_bytes = case.scales.row_bytes(case.hidden);
-            let mut scales = Vec::new();
-            let (row, col) = (out.scales.row_stride as usize, out.scales.col_stride as usize);
-            let end = rows.saturating_sub(1) * row + (scale_bytes.div_ceil(4) - 1) * col + 4;
-            let all = self.arena.read_at(out.scales.data as usize, if rows > 0 { end } else { 0 });
-            for (i, column) in (0..rows).flat_map(|i| (0..scale_bytes.div_ceil(4)).map(move |c| (i, c))) {
-                let at = i * row + column * col;
-                scales.extend_from_slice(&all[at..at + (scale_bytes - column * 4).min(4)]);
-            }
-            self.keep(format!("{name} scales"), scales);
-            self.keep(format!("{name} scale strides"), format!("{row} {col}").into_bytes());
+        let present = match (case.slotted, case.by_expert) {
+            (false, _) => vec![rows as usize],
+            (true, false) => self.numbers(out.rank_counts as usize, case.ranks),
+            (true, true) => self.numbers(out.expert_counts as usize, self.local_experts),
+        };
+        for (slab, &rows) in present.iter().enumerate() {
+            self.look_at_slab(&format!("{name} slab {slab}"), out, slab, rows);
         }
-        rows
     }
 
-    fn combine(&mut self, round: usize, name: &str, rows: usize) {
+    fn numbers(&self, address: usize, count: usize) -> Vec<usize> {
+        let bytes = self.arena.read_at(address, count * 4);
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()) as usize).collect()
+    }
+
+    /// Keeps the rows that are present in a slab, and their scales.
+    fn look_at_slab(&mut self, name: &str, out: &deep_ep_dispatch_out_t, slab: usize, rows: usize) {
         let case = self.case;
+        let row_bytes = case.hidden * case.rows.sent_bytes();
+        assert_eq!(out.x.row_stride as usize, row_bytes);
+        let from = out.x.data as usize + slab * out.x.slot_stride as usize;
+        let x = self.arena.read_at(from, rows * row_bytes);
+        self.keep(format!("{name} rows"), x);
+        if case.scales == crate::cases::Scales::None {
+            return;
+        }
+        let columns = case.scales.row_bytes(case.hidden).div_ceil(4);
+        let (row, col) = (out.scales.row_stride as usize, out.scales.col_stride as usize);
+        let from = out.scales.data as usize + slab * out.scales.slot_stride as usize;
+        let end = rows.saturating_sub(1) * row + (columns - 1) * col + 4;
+        let all = self.arena.read_at(from, if rows > 0 { end } else { 0 });
+        let mut scales = Vec::new();
+        for (i, column) in (0..rows).flat_map(|i| (0..columns).map(move |c| (i, c))) {
+            let at = i * row + column * col;
+            let left = case.scales.row_bytes(case.hidden) - column * 4;
+            scales.extend_from_slice(&all[at..at + left.min(4)]);
+        }
+        self.keep(format!("{name} scales"), scales);
+        self.keep(format!("{name} scale strides"), format!("{row} {col}").into_bytes());
+    }
+
+    fn combine(&mut self, round: usize, name: &str) {
+        let (case, rows) = (self.case, self.slabs * self.slab_rows);
         let tokens = case.inputs(self.rank, round).tokens;
         let mut rng = Rng::new(5000 + round as u64 * 64 + self.rank as u64);
         let row_bytes = case.hidden * case.combine.given_bytes();
@@ -302,7 +335,7 @@ impl<'a> Rank<'a> {
             self.arena.write_at(input.x.data as usize, &given);
         } else {
             input.x.data = x.pointer();
-            input.x.rows = rows as i64;
+            input.x.rows = self.slab_rows as i64;
         }
         let floats = |rng: &mut Rng, count: usize| -> Vec<u8> {
             rng.floats(count).iter().flat_map(|f| f.to_le_bytes()).collect()

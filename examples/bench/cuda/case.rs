@@ -1,5 +1,6 @@
 //! What is measured: shapes, layouts, and how the tokens choose their experts.
 
+use super::list::Group;
 use crate::measure::Random;
 use deepep::capi::{deep_ep_layout_t, deep_ep_sync_t};
 
@@ -26,16 +27,28 @@ pub enum Rows {
 
 impl Rows {
     pub fn given_bytes(self) -> usize {
-        if self == Rows::Fp8 { HIDDEN } else { 2 * HIDDEN }
+        if self == Rows::Fp8 {
+            HIDDEN
+        } else {
+            2 * HIDDEN
+        }
     }
 
     /// As it crosses.
     pub fn sent_bytes(self) -> usize {
-        if self == Rows::Bf16 { 2 * HIDDEN } else { HIDDEN }
+        if self == Rows::Bf16 {
+            2 * HIDDEN
+        } else {
+            HIDDEN
+        }
     }
 
     pub fn scale_bytes(self) -> usize {
-        if self == Rows::Bf16 { 0 } else { SCALE_BYTES }
+        if self == Rows::Bf16 {
+            0
+        } else {
+            SCALE_BYTES
+        }
     }
 }
 
@@ -50,6 +63,9 @@ pub enum Work {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub id: String,
+    pub group: Group,
+    /// Microseconds to reach on two GPUs.
+    pub reach: Option<f64>,
     pub work: Work,
     pub layout: deep_ep_layout_t,
     pub rows: Rows,
@@ -67,20 +83,29 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn new(id: &str, work: Work, layout: deep_ep_layout_t, rows: Rows, tokens: usize, sms: u32) -> Case {
+    pub fn new(id: &str, work: Work, layout: deep_ep_layout_t, rows: Rows, tokens: usize) -> Case {
         Case {
             id: id.into(),
+            group: Group::Throughput,
+            reach: None,
             work,
             layout,
             rows,
             tokens,
-            sms,
+            sms: 0,
             stages: 0,
             sync: deep_ep_sync_t::DEEP_EP_SYNC_AUTO,
             unbalanced: false,
             weighted: false,
             late_us: 0,
         }
+    }
+
+    /// The same with something else, and that in its name.
+    pub fn with_suffix(&self, name: &str, number: u32, change: impl Fn(&mut Case)) -> Case {
+        let mut case = Case { id: format!("{}_{name}{number}", self.id), ..self.clone() };
+        change(&mut case);
+        case
     }
 
     pub fn by_expert(&self) -> bool {
@@ -137,7 +162,8 @@ impl Case {
             Work::Combine => 2 * HIDDEN,
             _ => self.rows.sent_bytes() + self.rows.scale_bytes() + SIDE_BYTES,
         };
-        let row = if self.work == Work::Pair { row(Work::Dispatch) + row(Work::Combine) } else { row(self.work) };
+        let row =
+            if self.work == Work::Pair { row(Work::Dispatch) + row(Work::Combine) } else { row(self.work) };
         Bytes { off_rank: (rows * row) as u64, logical: (ids.len() * row) as u64 }
     }
 }
@@ -151,5 +177,9 @@ pub struct Bytes {
 fn owner(expert: usize, ranks: usize) -> usize {
     let (each, more) = (EXPERTS / ranks, EXPERTS % ranks);
     let large = more * (each + 1);
-    if expert < large { expert / (each + 1) } else { more + (expert - large) / each }
+    if expert < large {
+        expert / (each + 1)
+    } else {
+        more + (expert - large) / each
+    }
 }

@@ -29,7 +29,34 @@ pub fn count() -> usize {
     // SAFETY: only tries to load the library.
     let present = unsafe { is_culib_present() };
     let found = present && cuda!(cuInit(0)).is_ok() && cuda!(cuDeviceGetCount(&mut count)).is_ok();
-    if found { count as usize } else { 0 }
+    if found {
+        count as usize
+    } else {
+        0
+    }
+}
+
+/// Of the first device.
+pub fn name() -> String {
+    let mut name = [0; 256];
+    if cuda!(cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, 0)).is_err() {
+        return "unknown GPU".into();
+    }
+    // SAFETY: the driver has written a terminated string.
+    unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+pub fn driver() -> String {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let number = text
+        .split_whitespace()
+        .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
+    let mut cuda = 0;
+    match (number, cuda!(cuDriverGetVersion(&mut cuda))) {
+        (Some(number), _) => format!("driver {number}"),
+        (None, Ok(())) => format!("driver of CUDA {}.{}", cuda / 1000, cuda % 1000 / 10),
+        (None, Err(_)) => "unknown driver".into(),
+    }
 }
 
 /// A device with its primary context, current on the thread that opened it or entered it.

@@ -11,8 +11,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 const MEET_MS: u32 = 60_000;
-/// Device memory of a rank for inputs and outputs.
-const POOL_BYTES: u64 = 6 << 30;
 
 /// What one rank has to say about one case.
 #[derive(Serialize, Deserialize)]
@@ -26,8 +24,7 @@ struct Answer {
 pub type Tell<'a> = dyn FnMut(&Case, Result<Vec<Seen>, String>) + 'a;
 
 /// `ranks` threads on device 0.
-pub fn threads(ranks: usize, cases: &[Case], effort: &Effort, tell: &mut Tell) -> Outcome<()> {
-    let gpu = Gpu::open(0)?;
+pub fn threads(gpu: Gpu, ranks: usize, cases: &[Case], effort: &Effort, tell: &mut Tell) -> Outcome<()> {
     let comms = local_group_on(ranks, deep_ep_backend_t::DEEP_EP_BACKEND_CUDA)?;
     let (sender, answers) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -44,8 +41,16 @@ pub fn threads(ranks: usize, cases: &[Case], effort: &Effort, tell: &mut Tell) -
     })
 }
 
-fn measure_all(gpu: Gpu, comm: Comm, rank: usize, ranks: usize, cases: &[Case], effort: &Effort, answer: &mut dyn FnMut(Answer)) {
-    let mut place = match Place::new(gpu, comm, rank, ranks, POOL_BYTES) {
+fn measure_all(
+    gpu: Gpu,
+    comm: Comm,
+    rank: usize,
+    ranks: usize,
+    cases: &[Case],
+    effort: &Effort,
+    answer: &mut dyn FnMut(Answer),
+) {
+    let mut place = match Place::new(gpu, comm, rank, ranks, effort.pool_bytes) {
         Ok(place) => place,
         Err(error) => return answer(Answer { case: 0, rank, seen: Err(error) }),
     };
@@ -55,8 +60,14 @@ fn measure_all(gpu: Gpu, comm: Comm, rank: usize, ranks: usize, cases: &[Case], 
 }
 
 /// Hands on each case once all its ranks have answered.
-fn gather(ranks: usize, cases: &[Case], answers: &mut dyn Iterator<Item = Outcome<Answer>>, tell: &mut Tell) -> Outcome<()> {
-    let mut open: Vec<Vec<Option<Result<Seen, String>>>> = cases.iter().map(|_| (0..ranks).map(|_| None).collect()).collect();
+fn gather(
+    ranks: usize,
+    cases: &[Case],
+    answers: &mut dyn Iterator<Item = Outcome<Answer>>,
+    tell: &mut Tell,
+) -> Outcome<()> {
+    let mut open: Vec<Vec<Option<Result<Seen, String>>>> =
+        cases.iter().map(|_| (0..ranks).map(|_| None).collect()).collect();
     let mut told = 0;
     for answer in answers {
         let answer = answer?;
@@ -67,7 +78,11 @@ fn gather(ranks: usize, cases: &[Case], answers: &mut dyn Iterator<Item = Outcom
             told += 1;
         }
     }
-    if told == cases.len() { Ok(()) } else { Err(format!("the ranks ended before case {}", cases[told].id)) }
+    if told == cases.len() {
+        Ok(())
+    } else {
+        Err(format!("the ranks ended before case {}", cases[told].id))
+    }
 }
 
 /// This program once for each rank, one on each device; `arguments` lead to the same cases there.
@@ -76,7 +91,14 @@ pub fn processes(ranks: usize, arguments: &[String], cases: &[Case], tell: &mut 
     let id = id_to_text(&unique_id("")?);
     let mut children: Vec<Child> = (0..ranks)
         .map(|rank| {
-            let place = ["--rank".to_string(), rank.to_string(), "--ranks".into(), ranks.to_string(), "--id".into(), id.clone()];
+            let place = [
+                "--rank".to_string(),
+                rank.to_string(),
+                "--ranks".into(),
+                ranks.to_string(),
+                "--id".into(),
+                id.clone(),
+            ];
             let mut command = Command::new(&program);
             command.args(arguments).args(place).stdout(Stdio::piped()).stdin(Stdio::null());
             command.spawn().map_err(|error| format!("cannot start rank {rank}: {error}"))
@@ -107,9 +129,15 @@ pub fn processes(ranks: usize, arguments: &[String], cases: &[Case], tell: &mut 
 }
 
 /// What a process that was started as a rank does.
-pub fn rank(rank: usize, ranks: usize, id: &str, cases: &[Case], effort: &Effort) -> Outcome<()> {
-    let gpu = Gpu::open(rank)?;
-    let comm = Comm::join_on(deep_ep_backend_t::DEEP_EP_BACKEND_CUDA, rank, rank, ranks, id_from_text(id)?, MEET_MS)?;
+pub fn rank(gpu: Gpu, rank: usize, ranks: usize, id: &str, cases: &[Case], effort: &Effort) -> Outcome<()> {
+    let comm = Comm::join_on(
+        deep_ep_backend_t::DEEP_EP_BACKEND_CUDA,
+        rank,
+        rank,
+        ranks,
+        id_from_text(id)?,
+        MEET_MS,
+    )?;
     let mut output = std::io::stdout().lock();
     measure_all(gpu, comm, rank, ranks, cases, effort, &mut |answer| {
         if let Ok(text) = serde_json::to_string(&answer) {

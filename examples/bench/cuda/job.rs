@@ -52,7 +52,15 @@ pub fn config(case: &Case) -> Outcome<deep_ep_buffer_config_t> {
 
 impl<'a> Job<'a> {
     /// Collective. `ids`: this rank's routing.
-    pub fn new(case: &'a Case, comm: &mut Comm, stream: &'a Stream, side: Stream, pool: &mut Pool, ids: &[i32], late: bool) -> Outcome<Job<'a>> {
+    pub fn new(
+        case: &'a Case,
+        comm: &mut Comm,
+        stream: &'a Stream,
+        side: Stream,
+        pool: &mut Pool,
+        ids: &[i32],
+        late: bool,
+    ) -> Outcome<Job<'a>> {
         let config = config(case)?;
         let slab = sizes(comm, &config)?;
         let buffer = Buffer::create(comm, &config)?;
@@ -82,7 +90,12 @@ impl<'a> Job<'a> {
         Ok(job)
     }
 
-    fn describe_dispatch(&mut self, pool: &mut Pool, ids: &[i32], slab: &deep_ep_buffer_sizes_t) -> Outcome<()> {
+    fn describe_dispatch(
+        &mut self,
+        pool: &mut Pool,
+        ids: &[i32],
+        slab: &deep_ep_buffer_sizes_t,
+    ) -> Outcome<()> {
         let (case, input, arrived) = (self.case, &mut self.input, &mut self.arrived);
         let ids: Vec<u8> = ids.iter().flat_map(|&id| i64::from(id).to_le_bytes()).collect();
         let given = pool.take(ids.len() as u64)?;
@@ -145,7 +158,11 @@ impl<'a> Job<'a> {
         }
         for _ in 0..COMBINE_WINDOWS {
             self.combine_input()?;
-            pool.copy_random(self.stream, self.back.x.data as u64, (self.arrived.x.rows * 2) as u64 * HIDDEN as u64)?;
+            pool.copy_random(
+                self.stream,
+                self.back.x.data as u64,
+                (self.arrived.x.rows * 2) as u64 * HIDDEN as u64,
+            )?;
             self.combine()?;
         }
         Ok(())
@@ -232,7 +249,9 @@ impl<'a> Job<'a> {
         check(unsafe { deep_ep_buffer_report(self.buffer.raw(), &mut report, std::ptr::null_mut(), 0) })?;
         match report.status {
             deep_ep_status_t::DEEP_EP_SUCCESS => Ok(()),
-            status => Err(format!("the buffer reports {status:?}: row {}, value {}", report.row, report.value)),
+            status => {
+                Err(format!("the buffer reports {status:?}: row {}, value {}", report.row, report.value))
+            }
         }
     }
 }

@@ -29,7 +29,8 @@ struct End {
 /// Between two devices; with one, two streams that share it stand for them, and its memory for the link.
 pub fn measure(devices: usize) -> Outcome<Link> {
     let text = |error: deepep::error::Error| error.to_string();
-    let opened: Vec<_> = (0..devices.min(2)).map(|i| Device::open(i as i32).map_err(text)).collect::<Outcome<_>>()?;
+    let opened: Vec<_> =
+        (0..devices.min(2)).map(|i| Device::open(i as i32).map_err(text)).collect::<Outcome<_>>()?;
     let users: Vec<&Device> = opened.iter().map(|device| &**device).collect();
     let mut ends = Vec::new();
     for number in 0..2 {

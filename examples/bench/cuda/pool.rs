@@ -39,7 +39,10 @@ impl Pool {
     pub fn take(&mut self, bytes: u64) -> Outcome<u64> {
         let at = self.used.next_multiple_of(ALIGN);
         if at + bytes > self.bytes {
-            return Err(format!("a case needs more than the {} MiB of device memory set aside", self.bytes >> 20));
+            return Err(format!(
+                "a case needs more than the {} MiB of device memory set aside",
+                self.bytes >> 20
+            ));
         }
         self.used = at + bytes;
         Ok(self.start + at)

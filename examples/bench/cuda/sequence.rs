@@ -1,8 +1,9 @@
 //! A sequence of operations on one rank's stream, and how long it takes.
 
 use super::case::Case;
-use super::gpu::{Event, Graph, Gpu, Stream};
+use super::gpu::{Event, Gpu, Graph, Stream};
 use super::job::Job;
+use super::list::Group;
 use super::pool::Pool;
 use crate::common::{Comm, Outcome};
 use crate::measure::median;
@@ -12,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub const OPERATIONS: usize = 20;
 /// Of the L2 cache: what a flush writes.
 const FLUSHES: u64 = 2;
+const WARM_UP: usize = 3;
+/// Sweeps take so many times fewer replays.
+const SWEEP_PART: usize = 4;
 
 /// What one rank saw of a case.
 #[derive(Serialize, Deserialize, Clone, Default)]
@@ -37,10 +41,13 @@ pub struct Place {
     slots: u64,
 }
 
+#[derive(Clone, Copy)]
 pub struct Effort {
     pub replays: usize,
     /// Captured graphs; otherwise the calls are enqueued each time.
     pub graphs: bool,
+    /// Device memory of a rank for inputs and outputs.
+    pub pool_bytes: u64,
 }
 
 impl Place {
@@ -59,7 +66,15 @@ impl Place {
         let late = case.late_us > 0 && self.rank + 1 == self.ranks;
         let side = self.gpu.stream()?;
         let mut job = Job::new(case, &mut self.comm, &self.stream, side, &mut self.pool, &ids, late)?;
-        let mut run = Run { case, job: &mut job, stream: &self.stream, gpu: &self.gpu, flush: self.flush, slots: self.slots, effort };
+        let mut run = Run {
+            case,
+            job: &mut job,
+            stream: &self.stream,
+            gpu: &self.gpu,
+            flush: self.flush,
+            slots: self.slots,
+            effort,
+        };
         let us = run.per_operation()?;
         let single_us = run.single()?;
         job.look()?;
@@ -120,7 +135,12 @@ impl Run<'_, '_> {
     }
 
     /// Microseconds of `replays` sequences, each begun by all ranks together.
-    fn replay(&mut self, kind: Kind, replays: usize, each: &mut dyn FnMut(&Stream) -> Outcome<()>) -> Outcome<Vec<f64>> {
+    fn replay(
+        &mut self,
+        kind: Kind,
+        replays: usize,
+        each: &mut dyn FnMut(&Stream) -> Outcome<()>,
+    ) -> Outcome<Vec<f64>> {
         let stream = self.stream;
         let graph: Option<Graph> = match self.effort.graphs {
             true => Some(stream.capture(&mut || self.enqueue(kind))?),
@@ -144,33 +164,46 @@ impl Run<'_, '_> {
         Ok(us)
     }
 
+    /// Points of sweeps need less.
+    fn replays(&self) -> usize {
+        match self.case.group {
+            Group::Throughput | Group::Latency => self.effort.replays,
+            _ => self.effort.replays / SWEEP_PART + 1,
+        }
+    }
+
     fn per_operation(&mut self) -> Outcome<Vec<f64>> {
-        let nothing = &mut |_: &Stream| Ok(());
-        self.replay(Kind::Operations, 3, nothing)?; // warm
+        let (nothing, replays) = (&mut |_: &Stream| Ok(()), self.replays());
+        self.replay(Kind::Operations, WARM_UP.min(replays), nothing)?;
         let alone = match self.case.flushed() {
-            true => median(&mut self.replay(Kind::Surroundings, self.effort.replays / 4 + 5, nothing)?),
+            true => median(&mut self.replay(Kind::Surroundings, replays / 4 + 1, nothing)?),
             false => 0.0,
         };
-        let all = self.replay(Kind::Operations, self.effort.replays, nothing)?;
+        let all = self.replay(Kind::Operations, replays, nothing)?;
         Ok(all.iter().map(|us| (us - alone) / OPERATIONS as f64).collect())
     }
 
     /// By stamps: every single operation, less what two stamps take.
     fn single(&mut self) -> Outcome<Vec<f64>> {
         let slots = self.slots;
-        let mut stamps = |run: &mut Self, kind, replays| -> Outcome<Vec<f64>> {
+        let stamps = |run: &mut Self, kind, replays| -> Outcome<Vec<f64>> {
             let mut us = Vec::new();
             run.replay(kind, replays, &mut |stream| {
                 let mut words = [0; 16 * OPERATIONS];
                 stream.read(slots, &mut words)?;
-                let word = |i: usize| words[8 * i..8 * i + 8].iter().rev().fold(0u64, |w, &byte| w << 8 | u64::from(byte));
+                let word = |i: usize| {
+                    words[8 * i..8 * i + 8].iter().rev().fold(0u64, |w, &byte| w << 8 | u64::from(byte))
+                };
                 us.extend((0..OPERATIONS).map(|i| word(2 * i + 1).saturating_sub(word(2 * i)) as f64 / 1e3));
                 Ok(())
             })?;
             Ok(us)
         };
+        if self.case.group.is_large() {
+            return Ok(Vec::new());
+        }
         let empty = median(&mut stamps(self, Kind::Stamps, 5)?);
-        let us = stamps(self, Kind::Stamped, self.effort.replays)?;
+        let us = stamps(self, Kind::Stamped, self.replays())?;
         Ok(us.iter().map(|us| us - empty).collect())
     }
 }

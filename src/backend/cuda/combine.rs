@@ -16,6 +16,8 @@ const REDUCE_WARPS: u32 = 8;
 pub struct CombineInput<'a> {
     pub plan: &'a CombinePlan,
     pub data: u64,
+    /// Rows of a slab that the dispatch has handed out.
+    pub slab_rows: u64,
     /// They were written to the window itself.
     pub in_window: bool,
     /// The device has given the window, or its area, to the handle.
@@ -38,6 +40,8 @@ pub struct CombineCall<'a> {
     pub window: usize,
     pub fingerprint: u16,
     pub num_sms: i32,
+    /// The most tokens of this rank.
+    pub tokens: u64,
     pub send: Option<CombineInput<'a>>,
     pub receive: Option<CombineOutput<'a>>,
     pub stream: StreamPointer,
@@ -49,6 +53,9 @@ impl Cuda {
     }
 
     pub fn combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.slotted_combine(handle, call);
+        }
         let mut params = self.combine_params(handle, call);
         let by_expert = self.config.layout.by_expert();
         if by_expert && !call.shape.exact {
@@ -99,14 +106,19 @@ impl Cuda {
             recv_weights: handle.at(arrays.recv_weights),
             counts: handle.at(arrays.counts),
             expert_home: self.own(layout.expert_home),
+            expert_order: self.own(layout.expert_order),
+            rank_first: self.own(layout.rank_first),
             rows: base + window.rows,
             row_stride: call.shape.row_bytes,
             side_carried: base + window.carried,
             progress: layout.combine_progress,
+            limits: layout.combine_limits(call.window, config.num_ranks),
             max_recv_rows: config.max_recv_rows,
             max_expert_rows: config.max_expert_rows,
             num_topk: config.topk as u32,
             num_experts: config.experts.count() as u32,
+            local_experts: config.experts.of_rank(self.me).len() as u32,
+            alignment: config.alignment as u32,
             row_bytes: call.shape.row_bytes as u32,
             dtype: call.shape.dtype as u32,
             window: call.window as u32,

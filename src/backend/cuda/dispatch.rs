@@ -4,12 +4,11 @@ use super::handle::HandleMemory;
 use super::memory::Cuda;
 use super::params::*;
 use crate::driver::{Launch, StreamPointer};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{dispatch_slice_shift, DispatchShared, Tuning};
+use crate::plan::device::{count_regions, dispatch_slice_shift, link_may_overflow, DispatchShared, Tuning};
 use crate::plan::dtype::IdType;
 use crate::plan::request::{Arrangement, DispatchPlan, DispatchShape, DispatchTarget};
-use crate::plan::windows::count_regions;
 
 /// Where the rows and all else of a dispatch go: every address is set.
 pub struct DispatchOutput<'a> {
@@ -35,35 +34,11 @@ pub struct DispatchCall<'a> {
 impl Cuda {
     /// Refuses what these kernels do not do, before anything is enqueued.
     pub fn check_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.check_slotted_dispatch(plan);
+        }
         self.tuning(&plan.shape)?;
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks)?;
-        Ok(())
-    }
-
-    /// Refuses outputs that these kernels cannot fill.
-    pub fn check_outputs(&self, target: &DispatchTarget, arrangement: &Arrangement) -> Result<()> {
-        let by_expert = self.config.layout == Layout::PackedByExpert;
-        let (name, rows) = match by_expert {
-            true => ("max_expert_rows", self.config.max_expert_rows),
-            false => ("max_recv_rows", self.config.max_recv_rows),
-        };
-        if arrangement.capacity < rows {
-            return Err(Error::unsupported(format_args!(
-                "out.x.rows is {}, below {name} = {rows}: the CUDA backend does not lower the capacity of a call",
-                arrangement.capacity
-            )));
-        }
-        for (name, address) in [
-            ("out.topk_idx", target.ids),
-            ("out.topk_weights", target.weights),
-            ("out.row_source", target.source),
-        ] {
-            if address % 16 != 0 {
-                return Err(Error::invalid_argument(format_args!(
-                    "{name} is {address:#x}, which is not a multiple of 16 (CUDA)"
-                )));
-            }
-        }
         Ok(())
     }
 
@@ -74,6 +49,9 @@ impl Cuda {
     }
 
     pub fn dispatch(&self, handle: &mut HandleMemory, call: &DispatchCall) -> Result<()> {
+        if !self.config.layout.packed() {
+            return self.slotted_dispatch(handle, call);
+        }
         let tuning = self.tuning(call.shape)?;
         let mut params = self.dispatch_params(handle, call, &tuning);
         if let Some(plan) = call.send {
@@ -124,7 +102,7 @@ impl Cuda {
             totals: self.own(layout.totals),
             count_regions: layout.counts,
             count_region_bytes: layout.count_region_bytes,
-            count_region_mask: count_regions(config.depth()) as u32 - 1,
+            count_region_mask: count_regions(config) as u32 - 1,
             progress: layout.dispatch_progress,
             rows: base + window.rows,
             row_stride: call.shape.row_bytes,
@@ -143,6 +121,7 @@ impl Cuda {
             alignment: config.alignment as u32,
             row_bytes: call.shape.row_bytes as u32,
             scale_bytes: call.shape.scale_bytes as u32,
+            wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             hidden: call.shape.hidden as u32,
             x_dtype: call.shape.cast_from.unwrap_or(call.shape.dtype) as u32,
             wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
@@ -154,6 +133,7 @@ impl Cuda {
             slice_shift,
             slices: config.max_tokens.div_ceil(1 << slice_shift) as u32,
             window: call.window as u32,
+            flags: if link_may_overflow(config) { LINK_MAY_OVERFLOW } else { 0 },
             ..DispatchParams::default()
         }
     }
@@ -214,8 +194,14 @@ impl Cuda {
         out.source = or(target.source, handle.at(arrays.out_source));
         out.rank_counts = or(target.rank_counts, handle.at(arrays.rank_counts));
         out.expert_counts = or(target.expert_counts, handle.at(arrays.expert_counts));
-        if self.config.layout.by_expert() {
-            out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets));
+        match self.config.layout {
+            Layout::PackedByExpert => {
+                out.expert_offsets = or(target.expert_offsets, handle.at(arrays.expert_offsets))
+            }
+            Layout::SlottedByExpert => {
+                out.source_ranges = or(target.source_ranges, handle.at(arrays.source_ranges))
+            }
+            _ => {}
         }
         out.true_rows = or(target.true_rows, handle.at(arrays.true_rows));
         out

@@ -58,8 +58,8 @@ impl HandleMemory {
         self.awaited & CAPTURED != 0
     }
 
-    /// What the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's, and a count
-    /// for each local expert. After a captured one, what the newest run of any left.
+    /// Packed layouts: what the last dispatch left, if it is known by now: rows (by rank) or the end of the last expert's,
+    /// and a count for each local expert. After a captured one, what the newest run of any left.
     pub fn counts(&self, by_expert: bool, local_experts: usize) -> Option<(i64, Vec<i32>)> {
         let words = self.counts.words();
         let told = words[0].load(Ordering::Acquire);

@@ -4,7 +4,8 @@ use super::comm::Site;
 use super::handle::HandleMemory;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
-use crate::driver::{capture_of, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
+use super::trace::Trace;
+use crate::driver::{capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
 use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
@@ -35,6 +36,7 @@ pub struct Cuda {
     pub(super) areas: Areas,
     local: Option<Arc<Memory>>,
     pub(super) reports: Pinned,
+    pub(super) trace: Option<Arc<Trace>>,
     /// For copies beside whatever runs.
     copies: Mutex<Stream>,
     comm: CommParams,
@@ -46,6 +48,14 @@ pub struct Cuda {
     pub(super) soft_taken: Mutex<u64>,
     /// Behind the newest kernel of each stream.
     marks: Mutex<BTreeMap<StreamPointer, Mark>>,
+}
+
+/// What a rank keeps when its regions change.
+struct Lasting {
+    local: Option<Arc<Memory>>,
+    trace: Option<Arc<Trace>>,
+    retired: Vec<Arc<Memory>>,
+    launches: u64,
 }
 
 /// Bytes of one rank's symmetric memory.
@@ -65,7 +75,8 @@ pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
     let round = |bytes: u64| bytes.next_multiple_of(site.place.granularity);
     let [dispatch, combine] = region.window_bytes();
     let (areas, handle) = (Areas::of(config, rank)?.bytes, HandleArrays::of(config, rank, RECORD_BYTES)?);
-    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), REPORT_BYTES.max(4096)])
+    let pinned = pinned_bytes(REPORT_BYTES) + if config.trace { Trace::bytes() } else { 0 };
+    Ok([dispatch, combine, round(region.bytes), round(areas), round(handle.bytes), pinned])
 }
 
 impl Cuda {
@@ -97,7 +108,8 @@ impl Cuda {
                 Some(Arc::new(Memory::allocate(device, bytes, &[device])?))
             }
         };
-        Cuda::build(me, config, site, regions, local, Vec::new(), 1)
+        let trace = if config.trace { Some(Arc::new(Trace::new(device)?)) } else { None };
+        Cuda::build(me, config, site, regions, Lasting { local, trace, retired: Vec::new(), launches: 1 })
     }
 
     /// The same rank's part with other regions. Nothing of the old part runs any more; should a graph of it be replayed, it
@@ -108,9 +120,15 @@ impl Cuda {
         unsafe { self.write(self.own(poisoned), &(Status::DEEP_EP_INVALID_STATE as u64).to_le_bytes())? };
         let mut retired = self.retired.clone();
         retired.extend(self.regions[self.me].clone());
-        let (config, site, launches) =
-            (self.config.clone(), self.site.clone(), self.launches.load(Ordering::Relaxed));
-        let next = Cuda::build(self.me, config, site, regions, self.local.clone(), retired, launches)?;
+        let lasting = Lasting {
+            local: self.local.clone(),
+            trace: self.trace.clone(),
+            retired,
+            launches: self.launches.load(Ordering::Relaxed),
+        };
+        let next = Cuda::build(self.me, self.config.clone(), self.site.clone(), regions, lasting)?;
+        // SAFETY: the layout has room for them.
+        unsafe { next.write(next.own(next.layout.counters), &self.counter_bytes()?)? };
         next.is_replayed.store(self.is_replayed.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(next)
     }
@@ -120,29 +138,31 @@ impl Cuda {
         config: Arc<Config>,
         site: Arc<Site>,
         regions: Vec<Option<Arc<Memory>>>,
-        local: Option<Arc<Memory>>,
-        retired: Vec<Arc<Memory>>,
-        launches: u64,
+        lasting: Lasting,
     ) -> Result<Cuda> {
         let layout = region(&site, &config)?;
         let device = site.place.device.clone();
         let reports = Pinned::new(&device, REPORT_BYTES)?;
         let bases = bases(&regions, me)?;
-        let comm = common(me, &config, &site, &layout, &bases, &reports);
+        let comm = CommParams {
+            trace: lasting.trace.as_ref().map_or(0, |trace| trace.address()),
+            ..common(me, &config, &site, &layout, &bases, &reports)
+        };
         let cuda = Cuda {
             me,
             site,
             layout,
             regions,
             base: bases[me],
-            retired,
+            retired: lasting.retired,
             areas: Areas::of(&config, me)?,
             config,
-            local,
+            local: lasting.local,
             reports,
+            trace: lasting.trace,
             copies: Mutex::new(Stream::new(&device)?),
             comm,
-            launches: AtomicU64::new(launches),
+            launches: AtomicU64::new(lasting.launches),
             capture: AtomicU64::new(0),
             is_replayed: AtomicBool::new(false),
             soft_taken: Mutex::new(0),
@@ -150,6 +170,9 @@ impl Cuda {
         };
         cuda.write_tables(&bases)?;
         cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
+        if let Some(trace) = &cuda.trace {
+            cuda.read_clock(&trace.clock);
+        }
         Ok(cuda)
     }
 
@@ -194,8 +217,15 @@ impl Cuda {
         self.base + offset
     }
 
-    fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
+    pub(super) fn copies(&self) -> std::sync::MutexGuard<'_, Stream> {
         self.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// # Safety
+    /// `from` is device memory of at least as many bytes.
+    pub(super) unsafe fn read(&self, bytes: &mut [u8], from: u64) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.copies().read(bytes, from) }
     }
 
     /// # Safety
@@ -333,8 +363,10 @@ impl Cuda {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    pub fn barrier(&self, stream: StreamPointer) -> Result<()> {
-        let params = BarrierParams { comm: self.comm_params(fingerprint(Operation::Barrier, &[])) };
+    /// `counted`: it is one of the caller's, for the statistics.
+    pub fn barrier(&self, counted: bool, stream: StreamPointer) -> Result<()> {
+        let comm = self.comm_params(fingerprint(Operation::Barrier, &[]));
+        let params = BarrierParams { comm, counted: counted.into() };
         // SAFETY: the buffer's memory outlives what it enqueues.
         unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
     }
@@ -431,11 +463,14 @@ fn common(
         signals: layout.signals,
         verdicts: layout.verdicts,
         verdict_masks: layout.verdict_masks,
+        arrivals: layout.arrivals,
+        counters: own + layout.counters,
         rank: me as u32,
         ranks: config.num_ranks as u32,
         turns: turns(config.depth()) as u32,
         sync: config.sync as u32,
         in_flight: config.depth() as u32,
+        own,
         ..CommParams::default()
     }
 }

@@ -1,8 +1,10 @@
 //! The CUDA backend: rows in device memory, moved and added by kernels that the calls enqueue.
 //!
 //! `comm` is a rank's device, `memory` what a buffer has there, `handle` what a routing has, `kernels` the embedded
-//! images, `params` the structs they take; `dispatch` and `combine` fill and launch; `report` is what kernels tell.
+//! images, `params` the structs they take; `dispatch` and `combine` fill and launch, `slotted` and `slotted_combine` for the
+//! slotted layouts; `report`, `statistics` and `trace` are what kernels tell, `clock` is how their time is read.
 
+mod clock;
 mod combine;
 mod comm;
 mod dispatch;
@@ -12,6 +14,10 @@ mod memory;
 mod params;
 mod report;
 mod reset;
+mod slotted;
+mod slotted_combine;
+mod statistics;
+mod trace;
 
 pub use combine::{CombineCall, CombineInput, CombineOutput};
 pub use comm::{Place, Site};
@@ -19,3 +25,6 @@ pub use dispatch::{DispatchCall, DispatchOutput};
 pub use handle::HandleMemory;
 pub use kernels::are_embedded;
 pub use memory::{region_bytes, sizes, Cuda};
+pub use params::PeerCounters;
+pub use statistics::Snapshot;
+pub use trace::{Phase, Phases};

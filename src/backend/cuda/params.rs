@@ -48,12 +48,17 @@ numbers_of_kernels! {
     COMBINE_WINDOW: u32 = 1;
     CACHED: u32 = 1;
     COPY_OUT: u32 = 2;
+    COPY_SCALES: u32 = 1024;
+    OWN_ROWS: u32 = 256;
     KEEP_OPEN: u32 = 4;
     CLAIMED: u32 = 8;
     EXACT: u32 = 16;
     WEIGHTS_OF_DISPATCH: u32 = 32;
     ASCENDING_K: u32 = 64;
+    LINK_MAY_OVERFLOW: u32 = 128;
     GUARDED: u32 = 512;
+    STAMPS: usize = 5;
+    TRACE_EVENTS: usize = 1 << 16;
 }
 
 /// Bytes of the buffer's state in device memory, which only kernels read.
@@ -76,6 +81,9 @@ shared_with_kernels! {
         signals: u64,
         verdicts: u64,
         verdict_masks: u64,
+        arrivals: u64,
+        counters: u64,
+        trace: u64,
         launch: u64,
         rank: u32,
         ranks: u32,
@@ -83,7 +91,7 @@ shared_with_kernels! {
         fingerprint: u32,
         sync: u32,
         in_flight: u32,
-        reserved: [u32; 2],
+        own: u64,
     }
 
     struct DispatchParams {
@@ -144,6 +152,7 @@ shared_with_kernels! {
         alignment: u32,
         row_bytes: u32,
         scale_bytes: u32,
+        wire_bytes: u32,
         hidden: u32,
         id_bytes: u32,
         x_dtype: u32,
@@ -172,6 +181,8 @@ shared_with_kernels! {
         recv_weights: u64,
         counts: u64,
         expert_home: u64,
+        expert_order: u64,
+        rank_first: u64,
         x: u64,
         x_stride: u64,
         row_weights: u64,
@@ -181,6 +192,7 @@ shared_with_kernels! {
         row_stride: u64,
         side_carried: u64,
         progress: u64,
+        limits: u64,
         out: u64,
         out_stride: u64,
         bias: [u64; 2],
@@ -189,6 +201,8 @@ shared_with_kernels! {
         max_expert_rows: u64,
         num_topk: u32,
         num_experts: u32,
+        local_experts: u32,
+        alignment: u32,
         row_bytes: u32,
         dtype: u32,
         window: u32,
@@ -198,8 +212,106 @@ shared_with_kernels! {
         flags: u32,
     }
 
+    struct SlottedDispatchParams {
+        comm: CommParams,
+        x: u64,
+        x_stride: u64,
+        x_scales: u64,
+        x_scale_stride: u64,
+        x_scale_col_stride: u64,
+        topk_idx: u64,
+        topk_weights: u64,
+        num_tokens_device: u64,
+        record: u64,
+        ids: u64,
+        weights: u64,
+        recv_counts: u64,
+        recv_slots: u64,
+        recv_positions: u64,
+        recv_weights: u64,
+        told: u64,
+        own_rows: u64,
+        expert_home: u64,
+        rows: u64,
+        scales: u64,
+        side_ids: u64,
+        side_weights: u64,
+        side_positions: u64,
+        side_slots: u64,
+        side_counts: u64,
+        out_x: u64,
+        out_x_stride: u64,
+        out_slot_stride: u64,
+        out_scales: u64,
+        out_scale_row_stride: u64,
+        out_scale_col_stride: u64,
+        out_scale_slot_stride: u64,
+        out_ids: u64,
+        out_weights: u64,
+        out_source: u64,
+        out_rank_counts: u64,
+        out_expert_counts: u64,
+        out_true_rows: u64,
+        out_source_ranges: u64,
+        out_rows: u64,
+        num_tokens: u32,
+        max_tokens: u32,
+        num_topk: u32,
+        num_experts: u32,
+        local_experts: u32,
+        count_stride: u32,
+        row_bytes: u32,
+        scale_bytes: u32,
+        scale_stride: u32,
+        hidden: u32,
+        id_bytes: u32,
+        x_dtype: u32,
+        wire_scale_type: u32,
+        chunk_words: u32,
+        row_warps: u32,
+        area: u32,
+        wire_bytes: u32,
+        window: u32,
+        flags: u32,
+    }
+
+    struct SlottedCombineParams {
+        comm: CommParams,
+        record: u64,
+        ids: u64,
+        weights: u64,
+        recv_counts: u64,
+        recv_slots: u64,
+        recv_positions: u64,
+        recv_weights: u64,
+        own_rows: u64,
+        expert_home: u64,
+        x: u64,
+        x_stride: u64,
+        slot_stride: u64,
+        slab_rows: u64,
+        row_weights: u64,
+        topk_weights: u64,
+        carried: u64,
+        rows: u64,
+        side_carried: u64,
+        out: u64,
+        out_stride: u64,
+        bias: [u64; 2],
+        out_carried: u64,
+        num_topk: u32,
+        num_experts: u32,
+        max_tokens: u32,
+        row_bytes: u32,
+        dtype: u32,
+        window: u32,
+        stash: u32,
+        flags: u32,
+    }
+
     struct BarrierParams {
         comm: CommParams,
+        counted: u32,
     }
 
     struct ReleaseParams {
@@ -213,6 +325,47 @@ shared_with_kernels! {
         record: u64,
         window: u32,
         pulled: u32,
+    }
+
+    struct Counters {
+        epoch: u64,
+        dispatches: u64,
+        combines: u64,
+        barriers: u64,
+        entry_barriers: u64,
+        wait_last: u64,
+        wait_total: u64,
+        events: u64,
+        stamps: [u64; STAMPS],
+    }
+
+    struct PeerCounters {
+        rows_sent: u64,
+        rows_received: u64,
+        bytes_sent: u64,
+        bytes_received: u64,
+        wait_last: u64,
+        wait_total: u64,
+    }
+
+    struct TraceEvent {
+        begin: u64,
+        end: u64,
+        what: u64,
+        number: u64,
+    }
+
+    struct ClockWords {
+        asked: u64,
+        time: u64,
+        answered: u64,
+    }
+
+    struct ClockParams {
+        words: u64,
+        first: u64,
+        questions: u64,
+        limit_ns: u64,
     }
 
     /// What the kernels keep of epochs and windows.
@@ -240,13 +393,17 @@ shared_with_kernels! {
         num_tokens: u64,
         rows: u64,
         expert_rows: u64,
+        link_rows: u64,
+        capacity: u64,
+        sent_rows: u64,
+        sent_expert_rows: u64,
         told: u64,
         open: u64,
         dispatching: u64,
         combining: u64,
         area: u64,
         claim: u64,
-        reserved: u64,
+        reserved: [u64; 5],
     }
 
     struct BufferControl {
@@ -281,7 +438,7 @@ mod tests {
     fn checks() -> String {
         let mut text = String::from(
             "// Written from src/backend/cuda/params.rs by `UPDATE_KERNEL_CHECKS=1 cargo test kernel_checks`: what the host takes\n\
-             // for granted about the structs and numbers of the kernels.\n#pragma once\n#include \"../impl/dispatch.cuh\"\n\n\
+             // for granted about the structs and numbers of the kernels.\n#pragma once\n#include \"../impl/dispatch.cuh\"\n#include \"../layout/slotted.cuh\"\n\n\
              namespace ep {\n\n",
         );
         for (name, value) in numbers() {

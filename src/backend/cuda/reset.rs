@@ -20,13 +20,12 @@ impl Cuda {
         let alive: Vec<u8> = alive.iter().map(|&alive| alive.into()).collect();
         // Ranks may have told different numbers of reads; each epoch has at most one, so this is beyond all of them.
         let reads_ended = newest + 1;
-        let columns = (alive.len() + self.config.experts.count()) as u64;
         let word = |field: usize| layout.state + field as u64;
         // SAFETY: parts of the region, each with room for what is written; the records are device memory that lives as
         // long as the handles, which the caller's use of the buffer keeps.
         unsafe {
             self.fill(self.own(layout.verdicts), 0, layout.counts - layout.verdicts)?;
-            self.fill(self.own(layout.totals), 0, columns * 4)?;
+            self.fill(self.own(layout.totals), 0, layout.counters - layout.totals)?;
             self.fill(self.own(layout.state), 0, STATE_BYTES)?;
             for (offset, number) in [
                 (word(offset_of!(BufferWords, epoch)), newest),

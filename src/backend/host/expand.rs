@@ -132,15 +132,12 @@ impl Host {
         ];
         let packed = self.config.layout.packed();
         let slabs = if packed { 1 } else { self.config.experts.of_rank(self.me).len() };
-        for slab in 0..slabs {
-            let written = routing.written.rows(slab, capacity);
-            let rows = own.map(|own| if own { written } else { capacity });
-            // SAFETY: side outputs have room for as many rows as x.
-            unsafe {
-                blank(outputs.ids, slab * capacity, rows[0], NONE);
-                blank(outputs.weights, slab * capacity, rows[1], 0.0f32);
-                blank(outputs.source, slab * capacity, rows[2], -1i64);
-            }
+        let written = |own: bool| routing.written.slabs(capacity).filter(|_| own);
+        // SAFETY: side outputs have room for as many rows as x.
+        unsafe {
+            blank(outputs.ids, [slabs, capacity], written(own[0]), NONE);
+            blank(outputs.weights, [slabs, capacity], written(own[1]), 0.0f32);
+            blank(outputs.source, [slabs, capacity], written(own[2]), -1i64);
         }
         if own != [true; 3] {
             routing.written.forget();
@@ -220,9 +217,19 @@ impl Host {
     }
 }
 
+/// Blanks all slabs, or of each as many elements as were written.
+///
 /// # Safety
-/// `base` has room for `start + rows` elements.
-unsafe fn blank<T: Copy>(base: Address, start: usize, rows: usize, value: T) {
+/// `base` has room for all slabs.
+unsafe fn blank<T: Copy>(base: Address, [slabs, capacity]: [usize; 2], written: Option<&[usize]>, value: T) {
     // SAFETY: as the caller promises.
-    unsafe { std::slice::from_raw_parts_mut((base as *mut T).add(start), rows) }.fill(value);
+    let all = unsafe { std::slice::from_raw_parts_mut(base as *mut T, slabs * capacity) };
+    match written {
+        None => all.fill(value),
+        Some(written) => {
+            for (slab, &rows) in all.chunks_exact_mut(capacity).zip(written) {
+                slab[..rows].fill(value);
+            }
+        }
+    }
 }

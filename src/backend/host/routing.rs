@@ -48,13 +48,11 @@ impl Written {
         Written { capacity: None, rows: vec![0; slabs] }
     }
 
-    /// Rows at the front of a slab that are not known to be blank.
-    pub fn rows(&self, slab: usize, capacity: usize) -> usize {
-        if self.capacity == Some(capacity) {
-            self.rows[slab]
-        } else {
-            capacity
-        }
+    /// Rows at the front of each slab, behind which all is blank; `None` if that is not known. Slabs of a few cache lines
+    /// are sooner filled all at once than looked at one by one.
+    pub fn slabs(&self, capacity: usize) -> Option<&[usize]> {
+        const FEW: usize = 16;
+        (self.capacity == Some(capacity) && capacity > FEW).then_some(&self.rows[..])
     }
 
     pub fn note(&mut self, capacity: usize, rows: impl Iterator<Item = usize>) {
@@ -175,14 +173,16 @@ mod tests {
     use crate::plan::config::RawConfig;
 
     #[test]
-    fn what_is_not_known_to_be_blank_is_the_whole_slab() {
+    fn what_is_not_known_to_be_blank_is_filled_whole() {
         let mut written = Written::new(2);
-        assert_eq!([written.rows(0, 8), written.rows(1, 8)], [8, 8]);
-        written.note(8, [3, 0].into_iter());
-        assert_eq!([written.rows(0, 8), written.rows(1, 8)], [3, 0]);
-        assert_eq!(written.rows(1, 4), 4, "slabs of another size lie elsewhere");
+        assert_eq!(written.slabs(80), None, "nobody has written yet");
+        written.note(80, [3, 0].into_iter());
+        assert_eq!(written.slabs(80), Some(&[3, 0][..]));
+        assert_eq!(written.slabs(40), None, "slabs of another size lie elsewhere");
         written.forget();
-        assert_eq!(written.rows(1, 8), 8);
+        assert_eq!(written.slabs(80), None);
+        written.note(1, [1, 1].into_iter());
+        assert_eq!(written.slabs(1), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::super::comm::{Backend, Comm};
 use super::super::state::{Buffer, Op};
 use crate::backend::host::{Host, Wanted};
 use crate::error::Result;
-use crate::mem::word::explored::{Exploration, Weaken, PAUSE};
+use crate::mem::word::explored::{alone, Exploration, Weaken, PAUSE};
 use crate::mem::word::Word;
 use crate::mem::Region;
 use crate::plan::config::{Config, RawConfig};
@@ -115,6 +115,7 @@ pub fn explore(
     extent: Extent,
     program: impl Fn(usize, Arc<Buffer>, &World) + Send + Sync + 'static,
 ) -> usize {
+    let _alone = alone();
     let (world, program) = (Arc::new(world), Arc::new(program));
     let executions = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = executions.clone();

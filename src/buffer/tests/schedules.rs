@@ -4,7 +4,7 @@ use super::super::comm::{Backend, Comm};
 use super::super::state::Buffer;
 use super::operations::{Dice, Rank, TOKENS, TOPK};
 use crate::error::{Error, Status};
-use crate::mem::word::explored::{Exploration, PAUSE};
+use crate::mem::word::explored::{alone, Exploration, PAUSE};
 use crate::plan::config::{Config, RawConfig};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,6 +133,7 @@ fn explore(
     end: fn(usize) -> End,
     check: fn(&Plan, usize, &Option<Error>),
 ) {
+    let _alone = alone();
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;

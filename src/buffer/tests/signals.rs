@@ -83,7 +83,6 @@ fn a_missing_release_or_acquire_is_found() {
     }
 }
 
-/// The read signals alone, too: the rows' signals are as they should be until the window is used again.
 #[test]
 fn a_row_behind_its_signal_is_found() {
     let explored =

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How much time a thread passes in one pause. Far more than an exploration takes, so that a wait ends
@@ -37,6 +38,12 @@ enum Explorer {
 
 thread_local! {
     static EXPLORER: RefCell<Explorer> = const { RefCell::new(Explorer::Nobody) };
+}
+
+/// Held through all executions of an exploration: one at a time, so that tests beside them that watch the clock get to run.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Lets the checker have its way until dropped.

@@ -1,10 +1,10 @@
 //! Offsets in a rank's symmetric memory and in a handle's memory.
 
 use super::tuning::{combine_slice_shift, dispatch_slice_shift};
+use super::{count_regions, link_may_overflow};
 use crate::error::Result;
-use crate::plan::config::{Config, Layout};
-use crate::plan::layout::Pieces;
-use crate::plan::windows::count_regions;
+use crate::plan::config::Config;
+use crate::plan::layout::{expert_rows_of, Pieces};
 use crate::plan::words::{turns, PHASES};
 
 /// A signal word or a verdict to a line.
@@ -12,17 +12,27 @@ pub const WORD_BYTES: u64 = 64;
 /// Arrays begin at multiples of this.
 const ARRAY_ALIGN: u64 = 256;
 
-/// Arrays of a dispatch window, as offsets from its begin.
+/// Arrays of a dispatch window, as offsets from its begin. Slotted layouts: rows are [R sources][max_tokens].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DispatchWindow {
     pub rows: u64,
     pub scales: u64,
-    /// int32, float and, by expert, int32 [rows][K]; int64 [rows].
+    /// int32, float and, by expert, int32 [rows][K].
     pub ids: u64,
     pub weights: u64,
     pub positions: u64,
+    /// Packed: int64 [rows] source rank * max_tokens + token.
     pub source: u64,
+    /// Slotted: int32 [rows] token * K + largest k of the row; int32 [R sources][slot_counts]: rows, then rows of each
+    /// local expert.
+    pub slots: u64,
+    pub counts: u64,
     bytes: u64,
+}
+
+/// Numbers that a source writes into a slotted window beside its rows.
+pub fn slot_counts(config: &Config) -> u64 {
+    1 + config.experts.most_local() as u64
 }
 
 /// Arrays of a combine window, as offsets from its begin.
@@ -40,10 +50,13 @@ pub struct Region {
     pub signals: u64,
     pub verdicts: u64,
     pub verdict_masks: u64,
+    /// Slotted: a word for each source, to a line each.
+    pub arrivals: u64,
     pub counts: u64,
     pub count_region_bytes: u64,
     pub dispatch_progress: u64,
     pub combine_progress: u64,
+    combine_limits: u64,
     dispatch: u64,
     combine: u64,
     pub dispatch_window: DispatchWindow,
@@ -58,6 +71,7 @@ pub struct Region {
     pub rank_first: u64,
     pub block_counts: u64,
     pub totals: u64,
+    pub counters: u64,
     pub bytes: u64,
 }
 
@@ -66,6 +80,8 @@ impl Region {
     pub fn of(config: &Config, blocks: u64, state_bytes: u64) -> Result<Region> {
         let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
         let columns = ranks + experts;
+        // What only the packed layouts use takes no room in the others.
+        let packed = u64::from(config.layout.packed());
         let slices = config.max_tokens.div_ceil(1 << dispatch_slice_shift(config.max_tokens));
         let combine_slices = config.max_tokens.div_ceil(1 << combine_slice_shift(config.max_tokens));
         let (dispatch_window, combine_window) = (dispatch_window(config)?, combine_window(config)?);
@@ -76,10 +92,12 @@ impl Region {
             signals: take(PHASES as u64 * ranks * turns(config.depth()) as u64, WORD_BYTES),
             verdicts: take(ranks, WORD_BYTES),
             verdict_masks: take(ranks * ranks.div_ceil(64), 8),
-            counts: take(count_regions(config.depth()) as u64, count_region_bytes),
+            arrivals: take(ranks * (1 - packed), WORD_BYTES),
+            counts: take(count_regions(config) as u64 * packed, count_region_bytes),
             count_region_bytes,
-            dispatch_progress: take(ranks * (slices + 1), 8),
-            combine_progress: take(ranks * combine_slices, 8),
+            dispatch_progress: take(ranks * (slices + 1) * packed, 8),
+            combine_progress: take(ranks * combine_slices * packed, 8),
+            combine_limits: take(config.combine_windows as u64 * ranks * packed, 8),
             dispatch: take(config.dispatch_windows as u64, dispatch_window.bytes),
             combine: take(config.combine_windows as u64, combine_window.bytes),
             dispatch_window,
@@ -92,8 +110,9 @@ impl Region {
             expert_home: take(experts, 4),
             expert_order: take(experts, 4),
             rank_first: take(ranks + 1, 4),
-            block_counts: take(blocks, columns * 4),
-            totals: take(columns, 4),
+            block_counts: take(blocks * packed * if link_may_overflow(config) { 2 } else { 1 }, columns * 4),
+            totals: take(columns * packed, 4),
+            counters: take(counter_words(config), 8),
             bytes: 0,
         };
         Ok(Region { bytes: pieces.total()?, ..region })
@@ -107,15 +126,29 @@ impl Region {
         self.combine + window as u64 * self.combine_window.bytes
     }
 
+    /// A number of each rank for a combine window.
+    pub const fn combine_limits(&self, window: usize, num_ranks: usize) -> u64 {
+        self.combine_limits + (window * num_ranks * 8) as u64
+    }
+
     /// Bytes of all dispatch windows and of all combine windows.
     pub const fn window_bytes(&self) -> [u64; 2] {
         [self.combine - self.dispatch, self.windows_end - self.combine]
     }
 }
 
+/// Words of the statistics: totals, a part for each rank, rows of each local expert.
+const COUNTERS: u64 = 13;
+const PEER_COUNTERS: u64 = 6;
+
+fn counter_words(config: &Config) -> u64 {
+    COUNTERS + PEER_COUNTERS * config.num_ranks as u64 + config.experts.most_local() as u64
+}
+
 fn dispatch_window(config: &Config) -> Result<DispatchWindow> {
     let (rows, k) = (config.max_recv_rows, config.topk as u64);
     let by_expert = u64::from(config.layout.by_expert());
+    let slotted = u64::from(!config.layout.packed());
     let mut pieces = Pieces::new(ARRAY_ALIGN);
     let window = DispatchWindow {
         rows: pieces.take(rows, config.max_row_bytes),
@@ -123,18 +156,28 @@ fn dispatch_window(config: &Config) -> Result<DispatchWindow> {
         ids: pieces.take(rows * k, 4),
         weights: pieces.take(rows * k, 4),
         positions: pieces.take(rows * k * by_expert, 4),
-        source: pieces.take(rows, 8),
+        source: pieces.take(rows * (1 - slotted), 8),
+        slots: pieces.take(rows * slotted, 4),
+        counts: pieces.take(config.num_ranks as u64 * slot_counts(config) * slotted, 4),
         bytes: 0,
     };
     Ok(DispatchWindow { bytes: pieces.total()?, ..window })
 }
 
+/// Packed: rows that the tokens' ranks pull. Slotted: K slots for each token of this rank, which the experts' ranks push
+/// into.
 fn combine_window(config: &Config) -> Result<CombineWindow> {
-    let (rows, k) = (config.max_recv_rows, config.topk as u64);
+    let k = config.topk as u64;
+    let (rows, carried) = if config.layout.packed() {
+        let rows = config.max_recv_rows;
+        (rows.max(config.max_expert_rows), (rows * k).max(config.max_expert_rows))
+    } else {
+        (config.max_tokens * k, config.max_tokens * k * k)
+    };
     let mut pieces = Pieces::new(ARRAY_ALIGN);
     let window = CombineWindow {
-        rows: pieces.take(rows.max(config.max_expert_rows), config.max_combine_row_bytes),
-        carried: pieces.take((rows * k).max(config.max_expert_rows), 4),
+        rows: pieces.take(rows, config.max_combine_row_bytes),
+        carried: pieces.take(carried, 4),
         bytes: 0,
     };
     Ok(CombineWindow { bytes: pieces.total()?, ..window })
@@ -147,9 +190,15 @@ pub struct HandleArrays {
     pub ids: u64,
     pub weights: u64,
     pub combine_weights: u64,
+    /// Packed: where the rows went.
     pub positions: u64,
     pub expert_positions: u64,
+    /// Packed: the exchanged matrix. Slotted: int32 [R] rows of each source.
     pub counts: u64,
+    /// Slotted: int32 [rows] the slot in the source's combine window, token * K + largest k of the row here.
+    pub recv_slots: u64,
+    /// Slotted: int32 [T] row in this rank's own slab, or -1.
+    pub own_rows: u64,
     pub recv_positions: u64,
     pub recv_weights: u64,
     pub out_ids: u64,
@@ -159,6 +208,9 @@ pub struct HandleArrays {
     pub expert_counts: u64,
     pub expert_offsets: u64,
     pub true_rows: u64,
+    pub source_ranges: u64,
+    /// Slotted: what a host may ask for, u64 [1 + local experts]: launch in the high half, number in the low.
+    pub told: u64,
     pub bytes: u64,
     /// Host-visible: launch, rows, expert rows, then a count per local expert.
     pub pinned_bytes: u64,
@@ -170,9 +222,10 @@ impl HandleArrays {
         let (k, local) = (config.topk as u64, config.experts.of_rank(rank).len() as u64);
         let (tokens_k, rows_k) = (config.max_tokens * k, config.max_recv_rows * k);
         let by_expert = u64::from(config.layout.by_expert());
-        let (out, out_k) = match config.layout {
-            Layout::PackedByExpert => (config.max_expert_rows, config.max_expert_rows),
-            _ => (config.max_recv_rows, rows_k),
+        let packed = u64::from(config.layout.packed());
+        let (out, out_k) = match by_expert {
+            0 => (config.max_recv_rows, rows_k),
+            _ => (expert_rows_of(config, rank), expert_rows_of(config, rank)),
         };
         let mut pieces = Pieces::new(ARRAY_ALIGN);
         let mut take = |count, bytes| pieces.take(count, bytes);
@@ -181,9 +234,11 @@ impl HandleArrays {
             ids: take(tokens_k, 4),
             weights: take(tokens_k, 4),
             combine_weights: take(tokens_k * by_expert, 4),
-            positions: take(tokens_k, 4),
-            expert_positions: take(tokens_k * by_expert, 4),
-            counts: take(ranks * (ranks + experts), 4),
+            positions: take(tokens_k * packed, 4),
+            expert_positions: take(tokens_k * by_expert * packed, 4),
+            counts: take(if packed == 1 { ranks * (ranks + experts) } else { ranks }, 4),
+            recv_slots: take(config.max_recv_rows * (1 - packed), 4),
+            own_rows: take(config.max_tokens * (1 - packed), 4),
             recv_positions: take(rows_k * by_expert, 4),
             recv_weights: take(rows_k * by_expert, 4),
             out_ids: take(out_k, 4),
@@ -193,9 +248,51 @@ impl HandleArrays {
             expert_counts: take(local.max(1), 4),
             expert_offsets: take(local + 1, 8),
             true_rows: take(2, 8),
+            source_ranges: take(local * ranks * 2 * by_expert * (1 - packed), 4),
+            told: take((1 + local) * (1 - packed), 8),
             bytes: 0,
             pinned_bytes: (3 + local) * 8,
         };
         Ok(HandleArrays { bytes: pieces.total()?, ..arrays })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::config::RawConfig;
+
+    fn config(layout: u32, num_ranks: usize) -> Config {
+        let raw = RawConfig {
+            layout,
+            max_tokens: 128,
+            max_row_bytes: 14336,
+            max_scale_bytes: 224,
+            num_experts: 256,
+            num_topk: 8,
+            cuda: true,
+            ..RawConfig::default()
+        };
+        Config::parse(raw, None, num_ranks).unwrap()
+    }
+
+    #[test]
+    fn low_latency_memory_is_small() {
+        for layout in [2, 3] {
+            let region = Region::of(&config(layout, 8), 132, 512).unwrap();
+            assert!(region.bytes.next_multiple_of(2 << 20) <= 64 << 20, "{} bytes", region.bytes);
+        }
+    }
+
+    #[test]
+    fn sections_do_not_overlap() {
+        for layout in 0..4 {
+            let config = config(layout, 3);
+            let region = Region::of(&config, 132, 512).unwrap();
+            assert!(region.verdict_masks < region.arrivals && region.arrivals <= region.counts);
+            assert!(region.combine_progress <= region.dispatch(0));
+            assert_eq!(region.dispatch(config.dispatch_windows), region.combine(0));
+            assert!(region.combine(config.combine_windows) <= region.state);
+        }
     }
 }

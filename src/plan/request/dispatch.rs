@@ -27,6 +27,11 @@ impl DispatchShape {
         round_up(self.scale_bytes, ROW_ALIGN)
     }
 
+    /// Bytes that cross for one row: data, scales, ids, weights, source.
+    pub const fn wire_bytes(&self, topk: usize) -> u64 {
+        self.row_bytes + self.scale_bytes + 8 * topk as u64 + 8
+    }
+
     /// The numbers all ranks must agree on.
     pub fn fields(&self) -> [u32; 4] {
         [self.hidden as u32, self.dtype as u32, self.scale.map_or(0, |kind| kind as u32), self.block as u32]

@@ -24,6 +24,8 @@ pub struct Lane<'a> {
     sums: Array,
     local_experts: usize,
     slab_rows: usize,
+    /// Of all slabs.
+    rows: usize,
 }
 
 fn ranks_own(buffer: Buffer) -> usize {
@@ -37,18 +39,19 @@ impl<'a> Lane<'a> {
         let mut handle = std::ptr::null_mut();
         ok(unsafe { deep_ep_handle_create(buffer.0, &mut handle) });
         let local_experts = ranks_own(buffer);
-        let slab_rows = case.slab_rows();
+        let (slabs, slab_rows) = case.slabs(rank);
+        let rows = slabs * slab_rows;
         let row = case.hidden * case.rows.given_bytes();
         let k = if case.by_expert { 1 } else { case.topk };
         let landing = [
-            slab_rows * row,
-            slab_rows * k * 4,
-            slab_rows * k * 4,
-            slab_rows * 8,
+            rows * row,
+            rows * k * 4,
+            rows * k * 4,
+            rows * 8,
             case.ranks * 4,
             local_experts * 4,
             16,
-            (local_experts + 1) * 8,
+            if case.slotted { local_experts * case.ranks * 8 } else { (local_experts + 1) * 8 },
         ];
         Lane {
             case,
@@ -60,11 +63,12 @@ impl<'a> Lane<'a> {
             ids: arena.array(case.tokens * case.topk * 8),
             weights: arena.array(case.tokens * case.topk * 4),
             tokens: arena.array(16),
-            given: arena.array(slab_rows * row),
+            given: arena.array(rows * row),
             landing: landing.iter().map(|&bytes| arena.array(bytes)).collect(),
             sums: arena.array(case.tokens * row),
             local_experts,
             slab_rows,
+            rows,
         }
     }
 
@@ -154,8 +158,10 @@ impl<'a> Lane<'a> {
         out.rank_counts = self.landing[4].pointer();
         out.expert_counts = self.landing[5].pointer();
         out.true_rows = self.landing[6].pointer();
-        if self.case.by_expert {
-            out.expert_offsets = self.landing[7].pointer();
+        match (self.case.by_expert, self.case.slotted) {
+            (true, false) => out.expert_offsets = self.landing[7].pointer(),
+            (true, true) => out.source_ranges = self.landing[7].pointer(),
+            _ => {}
         }
         out
     }
@@ -165,7 +171,20 @@ impl<'a> Lane<'a> {
         ok(self.combine_status(stream));
     }
 
+    /// Two combines of one dispatch. The second gives back other rows, in the same window if there is only one, as soon as
+    /// this rank has the sums of the first; those are kept.
+    pub fn combine_and_overwrite(&self, stream: *mut c_void) {
+        ok(self.combine_from(self.received.get(), stream));
+        self.copy(self.given.address(), self.sums.address(), self.sums.bytes(), stream);
+        ok(self.combine_from(self.landing[0].address(), stream));
+        self.copy(self.sums.address(), self.given.address(), self.sums.bytes(), stream);
+    }
+
     pub fn combine_status(&self, stream: *mut c_void) -> deep_ep_status_t {
+        self.combine_from(self.received.get(), stream)
+    }
+
+    fn combine_from(&self, rows: usize, stream: *mut c_void) -> deep_ep_status_t {
         let case = self.case;
         let mut input: deep_ep_combine_in_t = unsafe { std::mem::zeroed() };
         let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
@@ -180,7 +199,7 @@ impl<'a> Lane<'a> {
         if case.mode == Mode::InPlace {
             ok(unsafe { deep_ep_handle_combine_input(self.handle, &mut input.x, stream) });
         }
-        self.copy(input.x.data as usize, self.received.get(), self.slab_rows * self.row_bytes(), stream);
+        self.copy(input.x.data as usize, rows, self.rows * self.row_bytes(), stream);
         if case.by_expert {
             input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
         }
@@ -228,6 +247,12 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// At most so many tokens in the next run.
+    pub fn limit(&self, round: usize, tokens: usize) {
+        let tokens = self.case.inputs(self.rank, round).tokens.min(tokens);
+        self.arena.write_at(self.tokens.address(), &(tokens as i32).to_le_bytes());
+    }
+
     /// An id that is none, in a row that is there.
     pub fn spoil(&self) {
         self.arena.write_at(self.tokens.address(), &1i32.to_le_bytes());
@@ -242,8 +267,16 @@ impl<'a> Lane<'a> {
     }
 
     pub fn written(&self, name: &str) -> Vec<(String, Vec<u8>)> {
-        let parts =
-            ["rows", "ids", "weights", "source", "rank counts", "expert counts", "true rows", "offsets"];
+        let parts = [
+            "rows",
+            "ids",
+            "weights",
+            "source",
+            "rank counts",
+            "expert counts",
+            "true rows",
+            "offsets or ranges",
+        ];
         let mut all = Vec::new();
         for (part, array) in parts.iter().zip(&self.landing) {
             all.push((format!("{name} {part}"), self.arena.read(array)));

@@ -8,6 +8,7 @@ mod reset;
 use crate::cases::Case;
 use crate::cuda::{self, CaptureMode, Graph};
 use crate::memory::{Arena, Where};
+use crate::observe;
 use crate::ranks::{ok, report, Buffer, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
@@ -143,6 +144,29 @@ pub fn replays(case: Case, pairs: usize, odd: bool, times: usize) {
             let found = report(player.buffers[0]);
             let numbers = [found.status as i64, found.operation.into(), found.row, found.value];
             outputs.push((format!("{time} report"), numbers.iter().flat_map(|n| n.to_le_bytes()).collect()));
+        }
+        outputs.push(observe::counted(player.buffers[0], case.ranks)); // replays count too
+        outputs
+    });
+}
+
+/// One rank is done with its sums long before the other, and writes the next rows into the window that the other still pulls
+/// from, unless it is held back.
+pub fn overwriting(case: Case, times: usize) {
+    same(&case, 1, &|player| {
+        let lane = player.lane(0);
+        let graph = player.record(CaptureMode::Relaxed, |stream| {
+            lane.dispatch(stream);
+            lane.combine_and_overwrite(stream);
+        });
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lane.load(time);
+            if player.rank == 0 {
+                lane.limit(time, 1);
+            }
+            player.play(&graph);
+            outputs.extend(lane.written(&format!("{time}")));
         }
         outputs
     });

@@ -74,7 +74,16 @@ fn script_on_host(player: &Player) -> Outputs {
 pub fn busy_everywhere() {
     let case = Case { ranks: 3, experts: 12, windows: 1, ..Case::default() };
     let host = play(&case, Where::Host, 1, &script_on_host);
-    crate::compare(&case, &host, &play(&case, Where::Device, 1, &script));
+    let device = play(&case, Where::Device, 1, &script);
+    crate::compare(&case, &without_counts(host), &without_counts(device));
+}
+
+/// What was refused on the device is counted there, and was not called on the host.
+fn without_counts(mut ranks: Vec<Outputs>) -> Vec<Outputs> {
+    for outputs in &mut ranks {
+        outputs.retain(|(name, _)| name != "statistics");
+    }
+    ranks
 }
 
 pub fn send_without_receive() {
@@ -146,7 +155,7 @@ pub fn areas_and_claims() {
             player.arena.wait();
             lane.look("pair")
         });
-        crate::compare(&case, &host, &device);
+        crate::compare(&case, &without_counts(host), &without_counts(device));
     }
 }
 

@@ -77,7 +77,6 @@ pub fn unsupported() {
         assert_eq!(status, deep_ep_status_t::DEEP_EP_UNSUPPORTED, "{word}");
         assert!(last_error().contains(word), "{}", last_error());
     };
-    refused(&|config| config.layout = 2, "SLOTTED_BY_RANK");
     refused(&|config| config.flags = DEEP_EP_BUFFER_REFUSE_BAD_IDS, "REFUSE_BAD_IDS");
     refused(&|config| config.dispatch_windows = 9, "dispatch_windows");
 }

@@ -84,7 +84,7 @@ fn report_006_rows_without_any_expert() {
 fn report_007_ids_out_of_range_and_repeated() {
     let routing = |case: &Case, rank: usize, round: usize| {
         let rows = [[4, 0], [-2, 1], [-1, 3], [2, 2], [i64::MIN, 0], [1, i64::MAX]];
-        let wrong = |token: usize| if (rank + round) % 2 == 0 { token } else { 2 };
+        let wrong = |token: usize| if (rank + round).is_multiple_of(2) { token } else { 2 };
         tokens_to(case, 6, |token, k| rows[wrong(token)][k])
     };
     by_rank_and_by_expert(Case {

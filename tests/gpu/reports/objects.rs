@@ -74,8 +74,8 @@ fn side_by_side(setups: &[Setup], seats: Vec<Vec<(usize, Seat)>>) {
                     let inputs: Vec<_> =
                         ranks.iter_mut().map(|rank| rank.prepare(stretch * 16..(stretch + 1) * 16)).collect();
                     for step in 0..16 {
-                        for (i, rank) in ranks.iter_mut().enumerate() {
-                            rank.step(&inputs[i][step], &mut dice[i]);
+                        for ((rank, inputs), dice) in ranks.iter_mut().zip(&inputs).zip(&mut dice) {
+                            rank.step(&inputs[step], dice);
                         }
                     }
                     ranks.iter_mut().for_each(Rank::check);

@@ -1,5 +1,6 @@
 //! What is sent in which step: a function of the seed, so that every rank knows what it must receive from every other.
 
+use crate::cases::patience;
 use crate::memory::Where;
 use crate::ranks::ok;
 use crate::rng::Rng;
@@ -44,7 +45,7 @@ impl Setup {
         config.max_in_flight = self.in_flight;
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
-        (config.timeout_ms, config.first_timeout_ms) = (6000, 9000);
+        (config.timeout_ms, config.first_timeout_ms) = (6000 * patience(), 9000 * patience());
         if place == Where::Device {
             (config.num_sms, config.num_stages) = (self.sms, self.stages);
         }

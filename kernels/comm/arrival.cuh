@@ -1,0 +1,55 @@
+// How the rows of a slotted operation are announced: every block that sends adds its share to one counter at each peer,
+// with one release and no ticket among the blocks. All shares of an operation make ARRIVALS, however many blocks a rank
+// uses, so the counter stands at ARRIVALS * (n + 1) exactly when operation n of that source (by its turn in the DATA
+// phase) has come. What the operation is, its DATA word says, stored before the first row.
+#pragma once
+#include "signal.cuh"
+#include "wait.cuh"
+
+namespace ep {
+
+constexpr u64 ARRIVALS = 1 << 16; // more than the blocks of any launch
+
+__device__ __forceinline__ u64 *arrival_word(const CommParams &c, u32 holder, u32 source) {
+    return at<u64>(peer_base(c, holder) + c.arrivals + (u64)source * WORD_BYTES);
+}
+
+// Behind the guard, by one block: what is about to be sent.
+__device__ __forceinline__ void name_operation(const CommParams &c, const OperationState &op) {
+    u64 value = signal_value(c, op.epoch);
+    for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x)
+        if (is_alive(c, peer)) ptx::store_relaxed_sys(signal_word(c, peer, DATA, c.rank, op.words.sent[DATA]), value);
+}
+
+// One warp, behind a block barrier that gathers the stores it covers. `block` of the `blocks` that send.
+__device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks) {
+    u64 share = block == 0 ? ARRIVALS - (blocks - 1) : 1;
+    if (block == 0 && lane_id() == 0) stamp(c, SENT);
+    for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
+        if (is_alive(c, peer)) ptx::add_release_sys(arrival_word(c, peer, c.rank), share);
+}
+
+// All threads of a block wait until operation `turn` has come from every peer; its epoch is op.epoch. Afterwards every
+// thread sees the rows. On failure the buffer is poisoned and op.status is set. counts: in one block, for the statistics.
+__device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationState &op, u64 turn, bool counts) {
+    u64 begun = ptx::nanoseconds();
+    u32 half = blockDim.x / WARP / 2 * WARP;
+    bool failed = false;
+    if (threadIdx.x < half) {
+        for (u32 peer = threadIdx.x; peer < c.ranks; peer += half)
+            if (is_alive(c, peer) && !wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0, counts)) failed = true;
+    } else {
+        failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half);
+    }
+    if (!__syncthreads_or(failed)) {
+        if (counts && threadIdx.x == blockDim.x / 2) {
+            count_waits(c, begun);
+            stamp(c, RECEIVED);
+        }
+        return true;
+    }
+    fail(c, op, turn);
+    return false;
+}
+
+} // namespace ep

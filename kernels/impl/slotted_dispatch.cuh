@@ -1,0 +1,265 @@
+// The bodies of the slotted dispatch kernels: one pass from the ids to the rows on their way, one from their arrival to
+// the outputs.
+#pragma once
+#include "../comm/arrival.cuh"
+#include "../comm/check_in.cuh"
+#include "../comm/check_in.cuh"
+#include "../comm/guard.cuh"
+#include "slotted_expand.cuh"
+#include "slotted_side.cuh"
+
+namespace ep {
+
+struct SlottedShared {
+    OperationState op;
+    u32 bad_id;              // a token of this block has one
+    u32 no_room;             // it has been sent, so it is received, but handed out it cannot be
+};
+
+// Before anything is stored to a peer. False: the operation has failed or is refused (then op.status is BUSY), also while
+// rows of the handle's last dispatch are still read in place.
+__device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationState &op, Guard &guard) {
+    if (op.status != SUCCESS) return false;
+    guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, false);
+    if (guard == REFUSED) {
+        __syncthreads(); // all have read the status
+        if (threadIdx.x == 0) op.status = BUSY;
+        __syncthreads();
+        return false;
+    }
+    begin_counting(p.comm, op.epoch);
+    return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
+}
+
+// The end of an operation that did not succeed. All threads of every block.
+EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, bool by_expert, bool has_outputs) {
+    if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
+    if (has_outputs) write_no_slots(p, told_stamp(p), by_expert, gridDim.x);
+    if (op.status != BUSY) return;
+    if (!pass_ticket(p.comm, op, TICKET_REFUSED) || threadIdx.x != 0) return;
+    report_soft(p.comm, op, BUSY, -1, -1);
+    at<HandleRecord>(p.record)->dispatch_refused = 1;
+    finish(p.comm, op, no_outcome());
+}
+
+__device__ __forceinline__ RowDeal deal_rows(const SlottedDispatchParams &p, bool cast) {
+    RowDeal d;
+    d.own = {blockIdx.x, gridDim.x, p.num_tokens};
+    d.warps = p.row_warps;
+    d.pairs = cast && p.x_dtype == FP32;
+    d.row_bytes = cast ? p.hidden * (d.pairs ? 4 : 2) : p.row_bytes;
+    d.pieces = div_up(d.row_bytes, PIECE_BYTES);
+    return d;
+}
+
+// What one warp has on its way before the buffer's words are here: ids to count, and its first row or routing.
+struct FirstLoads {
+    GroupIds ids;
+    Piece16 piece, next;
+    SideGroup group;
+};
+
+__device__ __forceinline__ bool is_row_warp(const RowDeal &deal) { return warp_id() < deal.warps; }
+
+__device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal) {
+    FirstLoads f = {};
+    f.ids = load_groups(p, given, {0, min(p.num_tokens, r.words * 32)}, warp_id());
+    if (is_row_warp(deal)) {
+        f.piece = load_piece(p, deal, warp_id());
+        f.next = load_piece(p, deal, warp_id() + deal.warps);
+    } else {
+        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * (WARP / p.num_topk), deal.own.below(p.num_tokens));
+    }
+    return f;
+}
+
+// What lies beside the rows of own tokens [from, to), in the chunk that begins at `chunk`. One of the side warps.
+template <bool BY_EXPERT, bool CAST>
+__device__ inline void send_beside(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, SideGroup group, u32 from, u32 to,
+                                   Tokens chunk, bool &bad) {
+    u32 index = warp_id() - deal.warps, warps = blockDim.x / WARP - deal.warps, per_group = WARP / p.num_topk;
+    for (u32 j = from + index * per_group; j < to; j += warps * per_group) {
+        if (j != index * per_group) group = load_side_group(p, given, deal.own, j, to);
+        group.valid = group.valid && group.token < chunk.end;
+        send_side_group<BY_EXPERT>(p, r, group, chunk.begin, bad);
+    }
+    if (!CAST && p.scale_bytes)
+        for (u32 j = from + index; j < to; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
+}
+
+// Rows and routing of the block's own tokens, chunk by chunk. All threads; a block barrier is to follow.
+template <bool BY_EXPERT, bool CAST>
+__device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, u32 count, FirstLoads f,
+                                             bool &bad) {
+    u32 unit = warp_id(), chunk_tokens = r.words * 32, sent = 0;
+    for (u32 begin = 0;; begin += chunk_tokens) {
+        Tokens chunk = {begin, min(begin + chunk_tokens, max(count, begin))};
+        mark_chunk(p, r, given, chunk, count, begin ? load_groups(p, given, chunk, warp_id()) : f.ids);
+        u32 own_end = min(deal.own.below(chunk.end), deal.own.below(count));
+        if (is_row_warp(deal)) {
+            for (bool counted = false; !counted || unit < own_end * deal.pieces;) {
+                ReadyPiece<CAST> ready(p, f.piece, deal.offset(unit));
+                if (!counted) __syncthreads(); // the first is cast while others still count
+                counted = true;
+                if (unit >= own_end * deal.pieces) break;
+                send_piece<CAST>(p, r, ready, deal.token(unit) - begin, deal.offset(unit));
+                unit += deal.warps;
+                f.piece = f.next;
+                f.next = load_piece(p, deal, unit + deal.warps);
+            }
+        } else {
+            __syncthreads();
+            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, sent, own_end, chunk, bad);
+        }
+        sent = own_end;
+        if (chunk.end >= count) break;
+        next_chunk(r);
+    }
+    send_counts(p, r, blockIdx.x, deal.own.step);
+}
+
+__device__ __forceinline__ Outcome slotted_outcome(const SlottedDispatchParams &p, Guard guard) {
+    Outcome o = no_outcome();
+    o.sent = true;
+    o.signals[DATA] = 1;
+    o.signals[ENTER] = guard == ENTRY_BARRIER;
+    o.kind = DISPATCH_WINDOW;
+    o.window = p.window;
+    o.ends = OPEN;
+    o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
+    return o;
+}
+
+// Whether this operation, when it has read the window, says so to the peers.
+__device__ __forceinline__ bool acknowledges(const SlottedDispatchParams &p) { return p.comm.sync == SYNC_ACK && !(p.flags & KEEP_OPEN); }
+
+// With the end of the reads of this receive; `ends`: the first epoch sent after them.
+__device__ __forceinline__ Outcome received_outcome(const SlottedDispatchParams &p, Outcome o, u64 ends) {
+    o.received = true;
+    if (p.flags & KEEP_OPEN) return o;
+    o.kind = DISPATCH_WINDOW;
+    o.window = p.window;
+    o.ends = ends;
+    return o;
+}
+
+// Blocks that receive: few where there is little to do, so that few poll.
+template <bool BY_EXPERT> __device__ __forceinline__ u32 receivers(const SlottedDispatchParams &p) {
+    if (BY_EXPERT || p.flags & (COPY_OUT | COPY_SCALES)) return gridDim.x;
+    return min(div_up(rank_outputs(p).total(), blockDim.x), gridDim.x);
+}
+
+// Waits for the peers and writes the outputs. False: it has failed, or this block has no part in it.
+template <bool BY_EXPERT> __device__ __forceinline__ bool receive_slotted(const SlottedDispatchParams &p, const Routing &r, SlottedShared &s, u64 turn) {
+    OperationState &op = s.op;
+    u32 blocks = receivers<BY_EXPERT>(p);
+    if (blockIdx.x >= blocks) return false;
+    if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) {
+        write_no_slots(p, r.stamp, BY_EXPERT, blocks);
+        return false;
+    }
+    if (s.no_room)
+        write_no_slots(p, r.stamp, BY_EXPERT, blocks);
+    else if (BY_EXPERT)
+        receive_by_expert(p, r, op, r.masks);
+    else
+        receive_by_rank(p, r, op, blocks, r.masks);
+    return true;
+}
+
+// The last thread of every block, when it needs the buffer's words no more. That of block 0 stores what this operation
+// changes while the peers' rows are still on their way. (A failure poisons the buffer, whose words then count no more.)
+EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sends, u32 count, Outcome o) {
+    bool bad = s.bad_id;
+    if (blockIdx.x != 0) return check_in(p.comm, bad);
+    if (!await_check_in(p.comm, s.op, bad)) return;
+    if (sends) {
+        keep_sent(p, s.op, count);
+        ptx::add_relaxed_gpu(&counters(p.comm)->dispatches, 1);
+    }
+    if (o.received && s.no_room) {
+        keep_refused(p);
+        report_soft(p.comm, s.op, BUSY, -1, -1);
+    } else if (o.received) {
+        keep_received(p, s.op);
+        HandleRecord *record = at<HandleRecord>(p.record);
+        if (!(p.comm.launch & CAPTURED)) record->told = p.comm.launch;
+    }
+    if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
+    if (bad) report_bad_id(p, s.op);
+}
+
+// All threads of every block, when all is done.
+__device__ __forceinline__ void leave_slotted(const SlottedDispatchParams &p, OperationState &op, u64 turn, Outcome o) {
+    if (o.received && acknowledges(p)) {
+        // Every block has read the window before this rank says so.
+        if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
+        o.acknowledged = acknowledge(p.comm, op);
+        if (threadIdx.x == 0) finish(p.comm, op, o);
+        return;
+    }
+    if (blockIdx.x != 0) return;
+    __syncthreads();
+    if (op.status != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
+    if (threadIdx.x == 0) end_settled(p.comm, op);
+}
+
+template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
+    constexpr bool WHOLE = PART == Part::WHOLE;
+    OperationState &op = s.op;
+    Routing r = make_routing(p, shared);
+    GivenRouting given = given_routing(p);
+    // Everything that does not depend on the buffer's words is on its way when they come. Tokens are dealt by the number
+    // the host knows; the device may have fewer.
+    RowDeal deal = deal_rows(p, CAST);
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    Started started = start(p.comm, record);
+    FirstLoads first = load_first(p, r, given, deal);
+    u32 count = p.flags & CACHED ? (u32)record->num_tokens : token_count(p);
+    if (WHOLE) r.stamp = told_stamp(p);
+    init_routing(p, r);
+    bool is_last_thread = threadIdx.x == blockDim.x - 1;
+    if (is_last_thread) s.bad_id = s.no_room = 0;
+    begin(p.comm, op, started);
+    Guard guard = WRITE_AT_ONCE;
+    if (!enter_slotted(p, op, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
+    if (blockIdx.x == 0) name_operation(p.comm, op);
+    bool bad = false;
+    send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first, bad);
+    if (bad) s.bad_id = 1;
+    __syncthreads();
+    if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);
+    Outcome o = slotted_outcome(p, guard);
+    if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
+    if (is_last_thread) settle(p, s, true, count, o);
+    if (WHOLE && !receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA])) return;
+    leave_slotted(p, op, op.words.sent[DATA], o);
+}
+
+template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
+    OperationState &op = s.op;
+    Routing r = make_routing(p, shared);
+    const HandleRecord *record = at<const HandleRecord>(p.record);
+    Started started = start(p.comm, record);
+    u64 turn = record->dispatch_turn, epoch = record->dispatch_epoch;
+    bool refused = record->dispatch_refused != 0;
+    bool is_last_thread = threadIdx.x == blockDim.x - 1;
+    r.stamp = told_stamp(p);
+    init_ranks(p, r);
+    if (is_last_thread) s.bad_id = 0;
+    begin(p.comm, op, started);
+    u64 next = op.epoch;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        op.epoch = epoch;
+        if (refused && op.status == SUCCESS) op.status = BUSY;
+        s.no_room = is_area_taken(p, op);
+    }
+    __syncthreads();
+    if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
+    Outcome o = received_outcome(p, no_outcome(), next);
+    if (is_last_thread) settle(p, s, false, 0, o);
+    if (receive_slotted<BY_EXPERT>(p, r, s, turn)) leave_slotted(p, op, turn, o);
+}
+
+} // namespace ep

@@ -1,0 +1,190 @@
+// Slotted dispatch by expert, receiving: each row goes from the window to the slab of each of its experts. The first
+// row of every warp is on its way while the block adds up who sent how many to which expert.
+#pragma once
+#include "slotted_receive.cuh"
+#include "slotted_rows.cuh"
+
+namespace ep {
+
+// In shared memory, once all rows have come.
+struct SlabStarts {
+    u32 *rows;               // [source]: how many it has sent
+    u32 *begin;              // [source][local expert]: where the source's rows begin in the slab
+    u32 *end;                // [local expert]
+};
+
+__device__ __forceinline__ SlabStarts make_starts(const SlottedDispatchParams &p, u32 *shared) {
+    return {shared, shared + p.comm.ranks, shared + p.comm.ranks * (1 + p.local_experts)};
+}
+
+// All threads; the caller adds the barrier.
+__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const Routing &r, const SlabStarts &starts) {
+    for (u32 i = threadIdx.x; i < p.local_experts + p.comm.ranks; i += blockDim.x) {
+        u32 sum = 0;
+        if (i >= p.local_experts) {
+            u32 source = i - p.local_experts;
+            starts.rows[source] = received_count(p, r, source, 0);
+            continue;
+        }
+#pragma unroll 8
+        for (u32 source = 0; source < p.comm.ranks; source++) {
+            u32 n = received_count(p, r, source, 1 + i);
+            starts.begin[source * p.local_experts + i] = sum;
+            sum += n;
+        }
+        starts.end[i] = sum;
+    }
+}
+
+// A piece of a received row, or (number `pieces`) all that lies beside it.
+struct ReceivedPiece {
+    u32 source, within, number;
+    u64 row;                 // in the window
+    i32 id, position;        // of lane k
+    uint4 v[PIECE_LOADS];
+    float weight;            // beside the row
+    u32 slot;
+};
+
+// Unit `unit` of all that may have come: low positions of all sources first, a piece at a time.
+__device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchParams &p, u32 unit, u32 pieces) {
+    ReceivedPiece r;
+    u64 base = own_base(p.comm);
+    u32 row = unit / (pieces + 1);
+    r.number = unit % (pieces + 1);
+    r.source = row % p.comm.ranks;
+    r.within = row / p.comm.ranks;
+    r.row = (u64)r.source * p.max_tokens + r.within;
+    bool mine = r.within < p.max_tokens && lane_id() < p.num_topk;
+    u64 at_k = r.row * p.num_topk + lane_id();
+    r.id = mine ? at<const i32>(base + p.side_ids)[at_k] : -1;
+    r.position = mine ? at<const i32>(base + p.side_positions)[at_k] : -1;
+    if (r.number == pieces) {
+        r.weight = mine ? at<const float>(base + p.side_weights)[at_k] : 0.0f;
+        r.slot = r.within < p.max_tokens ? at<const u32>(base + p.side_slots)[r.row] : 0;
+        return r;
+    }
+#pragma unroll
+    for (u32 j = 0; j < PIECE_LOADS; j++) {
+        u32 at_byte = r.number * PIECE_BYTES + (j * WARP + lane_id()) * 16;
+        if (r.within < p.max_tokens && at_byte < p.row_bytes) r.v[j] = ptx::load_row16(at<const char>(base + p.rows + r.row * p.row_bytes + at_byte));
+    }
+    return r;
+}
+
+// Where a lane's pair goes: the row within its expert's slab, or a Place.
+__device__ __forceinline__ i32 place_within(const SlottedDispatchParams &p, const SlabStarts &starts, const ReceivedPiece &r) {
+    if ((u32)r.id >= p.local_experts) return NO_EXPERT;
+    u64 within = (u64)starts.begin[r.source * p.local_experts + r.id] + (u32)r.position;
+    return within < p.out_rows ? (i32)within : DROPPED;
+}
+
+// Ids, weights, sources and scales of a row. One warp.
+__device__ inline void expand_beside(const SlottedDispatchParams &p, const ReceivedPiece &r, i32 within) {
+    u64 flat = (u64)r.id * p.out_rows + (u32)within, from = own_base(p.comm) + p.scales + r.row * p.scale_stride;
+    if (within >= 0) {
+        at<i32>(p.out_ids)[flat] = r.id;
+        at<float>(p.out_weights)[flat] = r.weight;
+        at<i64>(p.out_source)[flat] = source_of(p, r.source, r.slot);
+    }
+    if (lane_id() < p.num_topk) {
+        at<i32>(p.recv_positions)[r.row * p.num_topk + lane_id()] = within >= 0 ? (i32)flat : within;
+        at<float>(p.recv_weights)[r.row * p.num_topk + lane_id()] = r.weight;
+    }
+    if (lane_id() == 0) at<u32>(p.recv_slots)[r.row] = r.slot;
+    if (!p.scale_bytes) return;
+    u64 to = p.out_scales + (u64)(u32)r.id * p.out_scale_slot_stride + (u64)(u32)within * p.out_scale_row_stride;
+    for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1)
+        store_scales_at(p, at<const char>(from), __shfl_sync(FULL, to, __ffs((i32)mask) - 1), lane_id(), WARP);
+}
+
+__device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, const ReceivedPiece &r, i32 within) {
+    u64 to = p.out_x + (u64)(u32)r.id * p.out_slot_stride + (u64)(u32)within * p.out_x_stride;
+    for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1) {
+        u64 row = __shfl_sync(FULL, to, __ffs((i32)mask) - 1);
+#pragma unroll
+        for (u32 j = 0; j < PIECE_LOADS; j++) {
+            u32 at_byte = r.number * PIECE_BYTES + (j * WARP + lane_id()) * 16;
+            if (at_byte < p.row_bytes) ptx::store_row16(at<char>(row + at_byte), r.v[j]);
+        }
+    }
+}
+
+// Side outputs of slab rows that nobody has filled.
+__device__ inline void blank_slabs(const SlottedDispatchParams &p, const SlabStarts &starts, const Team &t) {
+    u32 capacity = (u32)p.out_rows, rows = p.local_experts * capacity;
+    bool wide = (p.out_ids | p.out_weights | p.out_source) % 16 == 0;
+    for (u32 first = (t.block * t.threads + t.index) * 4; first < rows; first += t.blocks * t.threads * 4) {
+        u32 local = first / capacity, within = first % capacity;
+        if (wide && within >= starts.end[local] && within + 4 <= capacity) { // four blank rows of one slab
+            ptx::store_row16(at<char>(p.out_ids + (u64)first * 4), make_uint4(FULL, FULL, FULL, FULL));
+            ptx::store_row16(at<char>(p.out_weights + (u64)first * 4), make_uint4(0, 0, 0, 0));
+            ptx::store_row16(at<char>(p.out_source + (u64)first * 8), make_uint4(FULL, FULL, FULL, FULL));
+            ptx::store_row16(at<char>(p.out_source + (u64)first * 8 + 16), make_uint4(FULL, FULL, FULL, FULL));
+            continue;
+        }
+        for (u32 row = first; row < min(first + 4, rows); row++) {
+            if (row % capacity < starts.end[row / capacity]) continue;
+            at<i32>(p.out_ids)[row] = -1;
+            at<float>(p.out_weights)[row] = 0.0f;
+            at<i64>(p.out_source)[row] = -1;
+        }
+    }
+}
+
+// Rows of each expert, in all and by source.
+__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const SlabStarts &starts, const Team &t) {
+    u32 capacity = (u32)p.out_rows;
+    for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
+        u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
+        u32 begin = starts.begin[source * p.local_experts + local];
+        u32 end = source + 1 < p.comm.ranks ? starts.begin[(source + 1) * p.local_experts + local] : starts.end[local];
+        at<u32>(p.out_source_ranges)[2 * i] = min(begin, capacity);
+        at<u32>(p.out_source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
+    }
+    if (t.block != 0) return;
+    for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
+    if (t.warp() != 0) return;
+    i32 sent = 0, needed = 0, present = 0;
+    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
+        at<u32>(p.recv_counts)[source] = at<u32>(p.out_rank_counts)[source] = starts.rows[source];
+        count_received(p.comm, source, starts.rows[source], p.wire_bytes);
+        sent += starts.rows[source];
+    }
+    for (u32 local = lane_id(); local < p.local_experts; local += WARP) {
+        needed += starts.end[local];
+        present += min(starts.end[local], capacity);
+    }
+    sent = ptx::warp_sum(sent);
+    needed = ptx::warp_sum(needed);
+    present = ptx::warp_sum(present);
+    if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
+}
+
+// All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words. All threads of every block.
+__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 *shared) {
+    Team t = whole_block();
+    SlabStarts starts = make_starts(p, shared);
+    u32 pieces = div_up(p.row_bytes, PIECE_BYTES), me = t.warp() * t.blocks + t.block, all = t.warps() * t.blocks;
+    ReceivedPiece piece = load_received(p, me, pieces), next = load_received(p, me + all, pieces);
+    find_starts(p, r, starts);
+    __syncthreads();
+    u32 most = 0; // rows of the fullest source
+    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, starts.rows[source]);
+    u32 units = ptx::warp_max(most) * p.comm.ranks * (pieces + 1);
+    for (u32 unit = me; unit < units; unit += all) {
+        if (piece.within < starts.rows[piece.source]) {
+            i32 within = place_within(p, starts, piece);
+            if (piece.number == pieces)
+                expand_beside(p, piece, within);
+            else
+                expand_piece(p, piece, within);
+        }
+        piece = next;
+        next = load_received(p, unit + 2 * all, pieces);
+    }
+    blank_slabs(p, starts, t);
+    write_slab_counts(p, r, op, starts, t);
+}
+
+} // namespace ep

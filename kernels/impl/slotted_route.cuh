@@ -1,0 +1,132 @@
+// Slotted dispatch: where rows go. Every block looks at the ids of all tokens and keeps, for each rank and each expert, a
+// mask of the tokens that go there: a row's position is then the number of bits below it. No block waits for another, and
+// what an id does twice to a mask is done once.
+#pragma once
+#include "../layout/slotted.cuh"
+#include "dispatch.cuh"
+
+namespace ep {
+
+// In shared memory. Columns: the ranks, then the experts.
+struct Routing {
+    u64 *bases;              // [ranks]: their symmetric memory
+    u32 *homes;              // [experts], as in the table
+    u32 *alive;              // [ranks]
+    u32 *before;             // [columns] tokens of earlier chunks
+    u32 *masks;              // [chunk_words][columns] of the chunk
+    u32 columns, words;
+    u32 stamp;               // of what is told to the host
+};
+
+__device__ __forceinline__ Routing make_routing(const SlottedDispatchParams &p, char *shared) {
+    Routing r = {};
+    r.columns = p.comm.ranks + p.num_experts;
+    r.words = p.chunk_words;
+    r.bases = reinterpret_cast<u64 *>(shared);
+    r.homes = reinterpret_cast<u32 *>(r.bases + p.comm.ranks);
+    r.alive = r.homes + p.num_experts;
+    r.before = r.alive + p.comm.ranks;
+    r.masks = r.before + r.columns;
+    return r;
+}
+
+// All threads, ahead of a block barrier.
+__device__ __forceinline__ void init_ranks(const SlottedDispatchParams &p, const Routing &r) {
+    for (u32 i = threadIdx.x; i < p.comm.ranks; i += blockDim.x) {
+        r.bases[i] = peer_base(p.comm, i);
+        r.alive[i] = is_alive(p.comm, i);
+    }
+}
+
+__device__ __forceinline__ void init_routing(const SlottedDispatchParams &p, const Routing &r) {
+    for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) r.homes[i] = ptx::load_ahead(at<const u32>(p.expert_home) + i);
+    init_ranks(p, r);
+    for (u32 i = threadIdx.x; i < r.columns * (1 + r.words); i += blockDim.x) r.before[i] = 0;
+}
+
+// Whose routing is sent: the caller's, or the handle's once more.
+struct GivenRouting {
+    u64 ids, weights;        // weights 0: all are 1
+    u32 id_bytes;
+
+    __device__ __forceinline__ i64 id(u64 index) const {
+        return id_bytes == 8 ? (i64)ptx::load_ahead(at<const u64>(ids) + index) : (i64)(i32)ptx::load_ahead(at<const u32>(ids) + index);
+    }
+    __device__ __forceinline__ float weight(u64 index) const { return weights ? __uint_as_float(ptx::load_ahead(at<const u32>(weights) + index)) : 1.0f; }
+};
+
+__device__ __forceinline__ GivenRouting given_routing(const SlottedDispatchParams &p) {
+    bool cached = p.flags & CACHED;
+    return {cached ? p.ids : p.topk_idx, cached && !p.topk_weights ? p.weights : p.topk_weights, cached ? 4 : p.id_bytes};
+}
+
+// Home of a given id, or rank FULL where nothing goes.
+__device__ __forceinline__ Home home_of(const SlottedDispatchParams &p, const Routing &r, i64 given) {
+    if ((u64)given >= p.num_experts) return {FULL, 0};
+    u32 v = r.homes[given];
+    Home home = {v >> 16, v & 0xffff};
+    return r.alive[home.rank] ? home : Home{FULL, 0};
+}
+
+// Ids of groups of 32 / topk tokens, some of which are on their way at once.
+constexpr u32 GROUPS_AHEAD = 4;
+struct GroupIds {
+    i64 id[GROUPS_AHEAD];
+};
+
+// This warp's groups from `first` on of the tokens [begin, end).
+__device__ __forceinline__ GroupIds load_groups(const SlottedDispatchParams &p, const GivenRouting &given, Tokens tokens, u32 first) {
+    GroupIds g;
+#pragma unroll
+    for (u32 j = 0; j < GROUPS_AHEAD; j++) {
+        Pair pair = pair_of(tokens, first + j * (blockDim.x / WARP), p.num_topk);
+        g.id[j] = pair.valid ? given.id(pair.index) : -1;
+    }
+    return g;
+}
+
+// Sets the bits of a chunk's tokens. `count`: how many tokens there are at all. All threads; the caller adds the barrier.
+__device__ __forceinline__ void mark_chunk(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, Tokens chunk, u32 count, GroupIds ids) {
+    u32 warps = blockDim.x / WARP, groups = div_up(chunk.end - chunk.begin, WARP / p.num_topk);
+    for (u32 first = warp_id(); first < groups; first += GROUPS_AHEAD * warps) {
+        if (first != warp_id()) ids = load_groups(p, given, chunk, first);
+#pragma unroll
+        for (u32 j = 0; j < GROUPS_AHEAD; j++) {
+            u32 token = pair_of(chunk, first + j * warps, p.num_topk).token;
+            Home home = home_of(p, r, ids.id[j]);
+            if (home.rank == FULL || token >= count) continue;
+            u32 *masks = r.masks + (token - chunk.begin) / 32 * r.columns, bit = 1u << (token - chunk.begin) % 32;
+            atomicOr(masks + home.rank, bit);
+            atomicOr(masks + p.comm.ranks + (u32)ids.id[j], bit);
+        }
+    }
+}
+
+// How many tokens below the chunk's `token`-th go to a column.
+__device__ __forceinline__ u32 tokens_below(const Routing &r, u32 column, u32 token) {
+    u32 sum = r.before[column] + __popc(r.masks[token / 32 * r.columns + column] & ((1u << token % 32) - 1));
+#pragma unroll 1
+    for (u32 w = 0; w < token / 32; w++) sum += __popc(r.masks[w * r.columns + column]);
+    return sum;
+}
+
+__device__ __forceinline__ bool goes_to(const Routing &r, u32 column, u32 token) { return r.masks[token / 32 * r.columns + column] >> token % 32 & 1; }
+
+__device__ __forceinline__ u32 tokens_of(const Routing &r, u32 column) {
+    u32 sum = r.before[column];
+#pragma unroll 1
+    for (u32 w = 0; w < r.words; w++) sum += __popc(r.masks[w * r.columns + column]);
+    return sum;
+}
+
+// Between two chunks. All threads.
+EP_SELDOM void next_chunk(Routing r) {
+    __syncthreads();
+    for (u32 column = threadIdx.x; column < r.columns; column += blockDim.x) {
+        r.before[column] = tokens_of(r, column);
+        for (u32 w = 0; w < r.words; w++) r.masks[w * r.columns + column] = 0;
+    }
+    __syncthreads();
+}
+
+} // namespace ep

@@ -1,0 +1,196 @@
+//! Dispatch of the slotted layouts: one struct of parameters, one kernel; or one for each half.
+
+use super::dispatch::{DispatchCall, DispatchOutput};
+use super::handle::HandleMemory;
+use super::memory::Cuda;
+use super::params::*;
+use crate::driver::Launch;
+use crate::error::Result;
+use crate::plan::device::{slot_counts, SlottedLimit, SlottedTuning, SlottedWork};
+use crate::plan::dtype::IdType;
+use crate::plan::request::DispatchPlan;
+
+impl Cuda {
+    pub(super) fn check_slotted_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
+        let sends = Some(plan.request.num_tokens as u64);
+        let work = SlottedWork { shape: &plan.shape, sends, receives: true, copies: false };
+        self.slotted_tuning(work, plan.request.num_sms).map(drop)
+    }
+
+    pub(super) fn slotted_dispatch(&self, handle: &mut HandleMemory, call: &DispatchCall) -> Result<()> {
+        let work = SlottedWork {
+            shape: call.shape,
+            sends: call.send.map(|plan| plan.request.num_tokens as u64),
+            receives: call.receive.is_some(),
+            copies: call.receive.as_ref().is_some_and(|output| !output.arrangement.x_in_place),
+        };
+        let tuning = self.slotted_tuning(work, call.num_sms)?;
+        let mut params = self.slotted_params(handle, call, &tuning);
+        if let Some(plan) = call.send {
+            fill_input(&mut params, plan);
+        }
+        if let Some(output) = &call.receive {
+            self.fill_slots(&mut params, output);
+        }
+        let launch = Launch {
+            blocks: tuning.blocks,
+            threads: tuning.threads,
+            dynamic_bytes: tuning.shared_bytes,
+            stream: call.stream,
+        };
+        let kernel = kernel(
+            self.config.layout.by_expert(),
+            call.shape.cast_from.is_some(),
+            call.send.is_some(),
+            call.receive.is_some(),
+        );
+        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
+        // caller's is its own care.
+        unsafe { self.launch(kernel, launch, &params)? };
+        if call.receive.is_some() {
+            handle.awaited = params.comm.launch;
+        }
+        Ok(())
+    }
+
+    fn slotted_tuning(&self, work: SlottedWork, asked: i32) -> Result<SlottedTuning> {
+        let function = self.site.place.kernels.get("deepep_slotted_dispatch_by_expert_cast")?;
+        let limit = SlottedLimit { blocks: self.site.blocks, shared_bytes: function.dynamic_bytes.into() };
+        SlottedTuning::dispatch(&self.config, work, asked, limit)
+    }
+
+    fn slotted_params(
+        &self,
+        handle: &HandleMemory,
+        call: &DispatchCall,
+        tuning: &SlottedTuning,
+    ) -> SlottedDispatchParams {
+        let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
+        let (base, window) = (layout.dispatch(call.window), &layout.dispatch_window);
+        SlottedDispatchParams {
+            comm: self.comm_params(call.fingerprint),
+            record: handle.at(arrays.record),
+            ids: handle.at(arrays.ids),
+            weights: handle.at(arrays.weights),
+            recv_counts: handle.at(arrays.counts),
+            recv_slots: handle.at(arrays.recv_slots),
+            recv_positions: handle.at(arrays.recv_positions),
+            recv_weights: handle.at(arrays.recv_weights),
+            told: handle.at(arrays.told),
+            own_rows: handle.at(arrays.own_rows),
+            expert_home: self.own(layout.expert_home),
+            rows: base + window.rows,
+            scales: base + window.scales,
+            side_ids: base + window.ids,
+            side_weights: base + window.weights,
+            side_positions: base + window.positions,
+            side_slots: base + window.slots,
+            side_counts: base + window.counts,
+            max_tokens: config.max_tokens as u32,
+            num_topk: config.topk as u32,
+            num_experts: config.experts.count() as u32,
+            local_experts: config.experts.of_rank(self.me).len() as u32,
+            count_stride: slot_counts(config) as u32,
+            row_bytes: call.shape.row_bytes as u32,
+            scale_bytes: call.shape.scale_bytes as u32,
+            scale_stride: call.shape.scale_stride() as u32,
+            hidden: call.shape.hidden as u32,
+            x_dtype: call.shape.cast_from.unwrap_or(call.shape.dtype) as u32,
+            wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
+            chunk_words: tuning.chunk_words,
+            row_warps: tuning.row_warps,
+            wire_bytes: call.shape.wire_bytes(config.topk) as u32,
+            window: call.window as u32,
+            ..SlottedDispatchParams::default()
+        }
+    }
+
+    fn fill_slots(&self, params: &mut SlottedDispatchParams, output: &DispatchOutput) {
+        let (o, to) = (output.outputs, output.arrangement);
+        params.out_x = o.x.data as u64;
+        params.out_x_stride = to.x_stride;
+        params.out_slot_stride = to.slot_stride;
+        params.out_scales = o.scales.data as u64;
+        params.out_scale_row_stride = to.scale_row;
+        params.out_scale_col_stride = to.scale_col;
+        params.out_scale_slot_stride = to.scale_slot;
+        params.out_ids = o.ids as u64;
+        params.out_weights = o.weights as u64;
+        params.out_source = o.source as u64;
+        params.out_rank_counts = o.rank_counts as u64;
+        params.out_expert_counts = o.expert_counts as u64;
+        params.out_true_rows = o.true_rows as u64;
+        params.out_source_ranges = o.source_ranges as u64;
+        params.out_rows = to.capacity;
+        params.area = output.area.map_or(0, |area| area as u32 + 1);
+        if !self.config.layout.by_expert() {
+            if !to.x_in_place {
+                params.flags |= COPY_OUT;
+            }
+            if params.scale_bytes != 0 && !to.scales_in_place {
+                params.flags |= COPY_SCALES;
+            }
+        }
+        if output.keep_open {
+            params.flags |= KEEP_OPEN;
+        }
+    }
+
+    /// What the handle's last receive left, if it has run: rows handed out (packed by expert: the end of the last
+    /// expert's), and a count for each local expert.
+    pub fn counts(&self, handle: &HandleMemory, local_experts: usize) -> Result<Option<(i64, Vec<i32>)>> {
+        if self.config.layout.packed() {
+            return Ok(handle.counts(self.config.layout.by_expert(), local_experts));
+        }
+        if handle.awaited == 0 {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; (1 + local_experts) * 8];
+        // SAFETY: the handle's array of these words. A copy to the host costs a decode step nothing, a kernel that writes
+        // host memory each time more than a microsecond.
+        unsafe { self.read(&mut bytes, handle.at(handle.arrays.told))? };
+        let words =
+            bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)));
+        // As for a packed layout's word: a launch of the host's own, or any of a graph.
+        let by_graph = 1 << 31;
+        let known = |stamp: u64| match handle.awaited & CAPTURED {
+            0 => stamp & !by_graph == handle.awaited & (by_graph - 1),
+            _ => stamp & by_graph != 0,
+        };
+        let number = |word: u64| known(word >> 32).then_some(word as i32);
+        let Some(numbers) = words.map(number).collect::<Option<Vec<i32>>>() else { return Ok(None) };
+        Ok(Some((numbers[0].into(), numbers[1..].to_vec())))
+    }
+}
+
+fn fill_input(params: &mut SlottedDispatchParams, plan: &DispatchPlan) {
+    let request = &plan.request;
+    params.x = request.x.data as u64;
+    params.x_stride = plan.x_stride;
+    params.x_scales = request.x_scales.data as u64;
+    params.x_scale_stride = plan.scale_row_stride;
+    params.x_scale_col_stride = plan.scale_col_stride;
+    params.topk_idx = request.ids as u64;
+    params.id_bytes = request.id_type.map_or(4, IdType::bytes) as u32;
+    params.topk_weights = request.weights as u64;
+    params.num_tokens_device = request.num_tokens_device as u64;
+    params.num_tokens = request.num_tokens as u32;
+    if request.cached {
+        params.flags |= CACHED;
+    }
+}
+
+fn kernel(by_expert: bool, cast: bool, send: bool, receive: bool) -> &'static str {
+    match (by_expert, cast, send, receive) {
+        (false, _, false, _) => "deepep_slotted_dispatch_by_rank_recv",
+        (true, _, false, _) => "deepep_slotted_dispatch_by_expert_recv",
+        (false, false, true, true) => "deepep_slotted_dispatch_by_rank",
+        (false, false, true, false) => "deepep_slotted_dispatch_by_rank_send",
+        (false, true, true, true) => "deepep_slotted_dispatch_by_rank_cast",
+        (false, true, true, false) => "deepep_slotted_dispatch_by_rank_cast_send",
+        (true, false, true, true) => "deepep_slotted_dispatch_by_expert",
+        (true, false, true, false) => "deepep_slotted_dispatch_by_expert_send",
+        (true, true, true, true) => "deepep_slotted_dispatch_by_expert_cast",
+        (true, true, true, false) => "deepep_slotted_dispatch_by_expert_cast_send",
+    }
+}

@@ -1,0 +1,144 @@
+//! Combine of the slotted layouts: one struct of parameters, one kernel; or one for each half.
+
+use super::combine::{CombineCall, CombineInput};
+use super::handle::HandleMemory;
+use super::memory::Cuda;
+use super::params::*;
+use crate::driver::Launch;
+use crate::error::Result;
+use crate::plan::device::{SlotWork, SlottedCombineTuning, COMBINE_THREADS};
+use crate::plan::dtype::Dtype;
+
+impl Cuda {
+    pub(super) fn slotted_combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
+        let mut params = self.slotted_combine_params(handle, call);
+        let own_rows = call.receive.is_some() && self.may_leave_own_rows(call);
+        if own_rows {
+            params.flags |= OWN_ROWS;
+        }
+        if let Some(input) = &call.send {
+            fill_input(&mut params, input, call.shape.exact);
+        }
+        if let Some(output) = &call.receive {
+            params.out = output.target.x.data as u64;
+            params.out_stride = output.stride;
+            params.bias = output.target.bias.map(|bias| bias as u64);
+            params.out_carried = output.target.carried_weights as u64;
+            params.topk_weights = output.weights;
+        }
+        let work = SlotWork {
+            tokens: call.tokens,
+            row_bytes: call.shape.row_bytes,
+            stashes: own_rows && !call.shape.exact,
+        };
+        let tuning = SlottedCombineTuning::of(&self.config, &work, call.num_sms, self.site.blocks)?;
+        params.stash = tuning.stash;
+        let launch = Launch {
+            blocks: tuning.blocks,
+            threads: COMBINE_THREADS,
+            dynamic_bytes: tuning.shared_bytes,
+            stream: call.stream,
+        };
+        let by_expert = self.config.layout.by_expert();
+        let part = match (call.send.is_some(), call.receive.is_some()) {
+            (true, true) => 0,
+            (true, false) => 1,
+            (false, _) => 2,
+        };
+        let kernel = kernel(by_expert, call.shape.exact, call.shape.dtype, part);
+        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
+        // caller's is its own care.
+        unsafe { self.launch(kernel, launch, &params) }
+    }
+
+    /// Whether own rows can be summed where they lie. Not if values besides them cross by way of the slots, and not if
+    /// peers may write there once this rank has signalled: then all of them are read before.
+    fn may_leave_own_rows(&self, call: &CombineCall) -> bool {
+        let Some(input) = &call.send else { return false };
+        let request = &input.plan.request;
+        let extra = request.carried_weights != 0 || (call.shape.exact && request.row_weights != 0);
+        let [windows, _] = self.own_ranges();
+        !extra && !windows.contains(&(input.data as usize))
+    }
+
+    fn slotted_combine_params(&self, handle: &HandleMemory, call: &CombineCall) -> SlottedCombineParams {
+        let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
+        let (base, window) = (layout.combine(call.window), &layout.combine_window);
+        let mut flags = 0;
+        if config.layout.by_expert() {
+            flags |= if call.shape.exact { EXACT } else { ASCENDING_K };
+        }
+        SlottedCombineParams {
+            comm: self.comm_params(call.fingerprint),
+            record: handle.at(arrays.record),
+            ids: handle.at(arrays.ids),
+            weights: handle.at(arrays.weights),
+            recv_counts: handle.at(arrays.counts),
+            recv_slots: handle.at(arrays.recv_slots),
+            recv_positions: handle.at(arrays.recv_positions),
+            recv_weights: handle.at(arrays.recv_weights),
+            own_rows: handle.at(arrays.own_rows),
+            expert_home: self.own(layout.expert_home),
+            rows: base + window.rows,
+            side_carried: base + window.carried,
+            num_topk: config.topk as u32,
+            num_experts: config.experts.count() as u32,
+            max_tokens: config.max_tokens as u32,
+            row_bytes: call.shape.row_bytes as u32,
+            dtype: call.shape.dtype as u32,
+            window: call.window as u32,
+            flags,
+            ..SlottedCombineParams::default()
+        }
+    }
+}
+
+fn fill_input(params: &mut SlottedCombineParams, input: &CombineInput, exact: bool) {
+    let request = &input.plan.request;
+    params.x = input.data;
+    params.x_stride = input.plan.x_stride;
+    params.slot_stride = input.plan.slot_stride;
+    params.slab_rows = input.slab_rows;
+    params.row_weights = request.row_weights as u64;
+    params.carried = request.carried_weights as u64;
+    if input.claimed {
+        params.flags |= CLAIMED;
+    }
+    if request.weights_of_dispatch && !exact {
+        params.flags |= WEIGHTS_OF_DISPATCH;
+    }
+}
+
+/// `part`: 0 the whole, 1 the send, 2 the receive. The receiving half of a reduced combine is that of the combine by rank.
+fn kernel(by_expert: bool, exact: bool, dtype: Dtype, part: usize) -> &'static str {
+    macro_rules! parts {
+        ($kind:literal, $receive:literal) => {
+            [
+                parts!($kind, $receive, "bf16"),
+                parts!($kind, $receive, "fp16"),
+                parts!($kind, $receive, "fp32"),
+            ]
+        };
+        ($kind:literal, $receive:literal, $type:literal) => {
+            [
+                concat!("deepep_slotted_combine_", $kind, "_", $type),
+                concat!("deepep_slotted_combine_", $kind, "_", $type, "_send"),
+                concat!("deepep_slotted_combine_", $receive, "_", $type, "_recv"),
+            ]
+        };
+    }
+    const BY_RANK: [[&str; 3]; 3] = parts!("by_rank", "by_rank");
+    const REDUCED: [[&str; 3]; 3] = parts!("reduced", "by_rank");
+    const EXACT: [[&str; 3]; 3] = parts!("exact", "exact");
+    let kinds = match (by_expert, exact) {
+        (true, true) => EXACT,
+        (true, false) => REDUCED,
+        (false, _) => BY_RANK,
+    };
+    let row = match dtype {
+        Dtype::Fp16 => 1,
+        Dtype::Fp32 => 2,
+        _ => 0,
+    };
+    kinds[row][part]
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Plants errors in copies of the kernels, one at a time, and sees that a small case fails as it must:
+# mutations.sh PROGRAM LIBRARY
+set -eu
+program=$1 library=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH=$(dirname "$library") DEEPEP_GPU_TESTS_REQUIRED=1 EMULATOR_IMAGES=$work/images
+planted=0 missed=0
+
+plant() { # what, what is said about it, image, file, sed expression
+    planted=$((planted + 1))
+    rm -rf "$work/kernels" "$work/images"
+    cp -r "$here/../../kernels" "$work/kernels"
+    mkdir "$work/images"
+    sed -E -i "$5" "$work/kernels/$4"
+    if cmp -s "$work/kernels/$4" "$here/../../kernels/$4"; then
+        echo "mutation: $1: nothing in kernels/$4 looks like what it changes" >&2
+        missed=$((missed + 1))
+        return
+    fi
+    "$here/nvcc" -o "$work/images/$3" "$work/kernels/entry/$3.cu"
+    local seed
+    for seed in 1 2 3 4; do # not every order of things shows it
+        EMULATOR_SEED=$seed timeout 120 "$program" --test-threads=1 --exact small_rank >"$work/log" 2>&1 && continue
+        grep -qE "$2" "$work/log" && return
+    done
+    echo "mutation: $1: not found" >&2
+    tail -n 30 "$work/log" >&2
+    missed=$((missed + 1))
+}
+
+plant "rows are signalled when they have been read" "host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/bulk_wait<([01])>/bulk_wait_read<\1>/'
+plant "rows are not waited for" "has been read|host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/ptx::bulk_wait<[01]>\(\);//'
+plant "a barrier is left out" "host \[.*CUDA \[" dispatch_by_rank impl/routing.cuh '/h\.ranks\[i\] = 0;/{n;s/__syncthreads\(\);//}'
+plant "a signal is not sent" "TIMEOUT" combine_by_rank impl/combine_body.cuh 's/signal_peers\(p\.comm, DATA.*;$//'
+plant "one lane is not at a collective" "lane.* at" dispatch_by_rank impl/ring.cuh 's/__syncwarp\(\);/if (lane_id() != 5) __syncwarp();/'
+plant "one warp is not at a barrier" "barrier|no thread can go on" dispatch_by_rank impl/exchange.cuh 's/^    __syncthreads\(\);/    if (warp_id() != 1) __syncthreads();/'
+plant "rows are stored at odd addresses" "is not aligned" dispatch_by_rank impl/send_rows.cuh 's/bulk_store\(target \+/bulk_store(target + 4 +/'
+plant "a ring is larger than shared memory" "beyond memory|not of shared memory" dispatch_by_rank impl/ring.cuh 's/\(item % count\) \* bytes/(300000 + item % count * bytes)/'
+
+echo "emulated device: $((planted - missed)) of $planted planted errors found"
+[ $missed = 0 ]

@@ -1,0 +1,104 @@
+#include "stream.h"
+#include "fault.h"
+#include "random.h"
+#include <condition_variable>
+#include <ctime>
+#include <thread>
+#include <unistd.h>
+
+namespace emulator {
+
+// The device's thread runs until the program has ended, so what it uses is never destroyed.
+std::mutex &device_lock = *new std::mutex;
+
+namespace {
+
+std::vector<std::unique_ptr<Stream>> &streams = *new std::vector<std::unique_ptr<Stream>>;
+std::condition_variable &enqueued = *new std::condition_variable, &changed = *new std::condition_variable;
+
+// Starts and ends what can be; true when a kernel runs.
+bool advance(Stream &stream) {
+    for (;;) {
+        if (stream.running) {
+            if (!stream.running->is_done()) return true;
+            stream.running.reset();
+        } else if (stream.queue.empty()) {
+            return false;
+        } else if (Command &next = stream.queue.front(); next.launch) {
+            stream.running = std::make_unique<Grid>(*next.launch);
+            stream.queue.pop_front();
+        } else if (next.pass()) {
+            stream.queue.pop_front();
+        } else {
+            return false;
+        }
+        progress++;
+        changed.notify_all();
+    }
+}
+
+void drop_idle() {
+    for (size_t i = 0; i < streams.size();) {
+        if (streams[i]->is_dropped && streams[i]->is_idle())
+            streams.erase(streams.begin() + long(i));
+        else
+            i++;
+    }
+}
+
+[[noreturn]] void run_device() {
+    catch_faults();
+    constexpr unsigned PATIENCE = 200; // rounds without progress after which other threads of the machine get the time
+    unsigned still = 0;
+    Lock lock(device_lock);
+    for (;;) {
+        uint64_t before = progress;
+        std::vector<Grid *> running;
+        bool waits = false;
+        for (auto &stream : streams) {
+            if (advance(*stream)) running.push_back(stream->running.get());
+            waits |= !stream->queue.empty();
+        }
+        drop_idle();
+        if (running.empty() && !waits) {
+            enqueued.wait(lock);
+            continue;
+        }
+        lock.unlock();
+        for (Grid *grid : running)
+            if (random_below(4)) grid->step();
+        still = progress == before ? still + 1 : 0;
+        if (running.empty() || still > PATIENCE) usleep(50);
+        lock.lock();
+    }
+}
+
+} // namespace
+
+uint64_t nanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return uint64_t(now.tv_sec) * 1000000000 + uint64_t(now.tv_nsec);
+}
+
+Stream *new_stream() {
+    static bool started = (std::thread(run_device).detach(), true);
+    (void)started;
+    streams.push_back(std::make_unique<Stream>());
+    return streams.back().get();
+}
+
+void enqueue(Stream &stream, Command command) {
+    stream.queue.push_back(std::move(command));
+    enqueued.notify_one();
+}
+
+void wait_until(Lock &lock, const std::function<bool()> &condition) { changed.wait(lock, condition); }
+
+bool all_idle() {
+    for (auto &stream : streams)
+        if (!stream->is_idle()) return false;
+    return true;
+}
+
+} // namespace emulator
