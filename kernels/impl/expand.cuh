@@ -126,26 +126,23 @@ struct ArrivedRow {
     u64 row;
 };
 
-// Walks the rows of warp `index` of `warps` in that order.
-struct RowWalk {
-    u32 at, step;
-
-    __device__ __forceinline__ bool next(const Arrivals &a, ArrivedRow &r) {
-        for (; at < a.longest * a.sources; at += step) {
-            u32 slot = at % a.sources, k = at / a.sources;
-            if (k >= a.count[slot]) continue;
-            r = {slot, (u64)a.begin[slot] + k};
-            at += step;
-            return true;
-        }
-        return false;
+// The next row in that order that no warp of the block has taken. `taken`: in shared memory, how many are. One warp.
+__device__ __forceinline__ bool take_row(const Arrivals &a, u32 *taken, ArrivedRow &r) {
+    for (;;) {
+        u32 at = lane_id() == 0 ? atomicAdd(taken, 1) : 0;
+        at = __shfl_sync(FULL, at, 0);
+        if (at >= a.longest * a.sources) return false;
+        u32 slot = at % a.sources, k = at / a.sources;
+        if (k >= a.count[slot]) continue;
+        r = {slot, (u64)a.begin[slot] + k};
+        return true;
     }
-};
+}
 
-// Expands the rows of a walk. ready(row) is called by all lanes before a row is read, arrived(row, place) once it is in
+// Expands rows as long as there are any. ready(row) is called by all lanes before a row is read, arrived(row, place) once it is in
 // shared memory.
 template <class Ready, class Arrived>
-__device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, const Arrivals &a, RowWalk walk, Ready ready, Arrived arrived) {
+__device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, const Arrivals &a, u32 *taken, Ready ready, Arrived arrived) {
     u64 base = own_base(p.comm);
     u32 pieces = div_up(p.row_bytes, p.piece_bytes), ahead = ring_ahead(ring), loaded = 0, moved = 0;
     ArrivedRow loading = {0, 0}, moving[MAX_STAGES] = {};
@@ -154,7 +151,7 @@ __device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, co
     // Loads the next piece, if there is one, and queues its row behind those that wait to be moved.
     auto load = [&]() {
         if (loaded % pieces == 0) {
-            if (!more || !(more = walk.next(a, loading))) return;
+            if (!more || !(more = take_row(a, taken, loading))) return;
             ready(loading);
             i32 place = lane_id() < p.num_topk ? at<const i32>(base + p.side_positions)[loading.row * p.num_topk + lane_id()] : -1;
 #pragma unroll
