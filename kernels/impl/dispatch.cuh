@@ -28,9 +28,9 @@ struct DispatchShared {
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
-    if (!p.num_tokens_device) return p.num_tokens;
-    i32 n = __ldg(at<const i32>(p.num_tokens_device));
-    return n < 0 ? 0 : min((u32)n, p.num_tokens);
+    if (!p.given.num_tokens_device) return p.given.num_tokens;
+    i32 n = __ldg(at<const i32>(p.given.num_tokens_device));
+    return n < 0 ? 0 : min((u32)n, p.given.num_tokens);
 }
 
 // This block's tokens: whole slices where arrival is announced by slices.
@@ -115,13 +115,13 @@ __device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *d
 // Brings on the way what counting will read, while the buffer's state is read.
 __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens tokens) {
     constexpr u32 LINE = 128;
-    u64 row = (u64)p.num_topk * p.id_bytes, begin = p.topk_idx + tokens.begin * row, end = p.topk_idx + tokens.end * row;
+    u64 row = (u64)p.num_topk * p.given.id_bytes, begin = p.given.topk_idx + tokens.begin * row, end = p.given.topk_idx + tokens.end * row;
     for (u64 a = begin / LINE * LINE + threadIdx.x * LINE; a < end; a += blockDim.x * LINE) ptx::prefetch_l1(at<const char>(a));
     if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_home) + threadIdx.x * LINE);
     if (threadIdx.x * LINE < p.comm.ranks) ptx::prefetch_l1(at<const char>(p.comm.alive) + threadIdx.x * LINE);
-    if (!p.topk_weights) return;
+    if (!p.given.topk_weights) return;
     row = (u64)p.num_topk * 4;
-    for (u64 a = (p.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.topk_weights + tokens.end * row; a += blockDim.x * LINE)
+    for (u64 a = (p.given.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.given.topk_weights + tokens.end * row; a += blockDim.x * LINE)
         ptx::prefetch_l1(at<const char>(a));
 }
 
