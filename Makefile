@@ -59,11 +59,14 @@ target/gpu-tests-plain: cuda target/gpu-tests
 
 # The kernels as C++ and a driver that runs them: see tests/emulator. Of their own profile, so that they are in no other build.
 EMULATED := target/emulated
+EMULATED_NVCC = DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc \
+	NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)"
 
 test-emulated: $(EMULATED)/libcuda.so.1
-	DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)" \
-		cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
+	$(EMULATED_NVCC) cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
 		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp --remove-destination {} $(EMULATED)/gpu-tests
+	$(EMULATED_NVCC) cargo build --profile emulated --features cuda --example bench
+	tests/emulator/bench.sh $(EMULATED)/examples/bench $(CURDIR)/$<
 	tests/emulator/mutations.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
 	tests/emulator/test.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
 

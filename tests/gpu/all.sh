@@ -70,6 +70,7 @@ tests() { # seconds
     while [ -n "$left" ] && [ $((end - SECONDS)) -gt 0 ]; do
         some_tests $((end - SECONDS)) <<<"$left"
         cat "$part"
+        echo
         passed=$((passed + $(grep -c '^test .* \.\.\. ok$' "$part")))
         failed+=$(sed -n 's/^test \(.*\) \.\.\. FAILED.*/ \1/p' "$part")
         # What has begun and not ended is the last, and why the program did not come to its closing line.
@@ -79,6 +80,8 @@ tests() { # seconds
         [ -n "$culprit" ] || break
         ended+=" $culprit"
     done
+    # Why tests failed is said at the end only, to which a program that was ended did not come.
+    [ -z "$ended" ] || [ -z "$failed" ] || { some_tests $((end - SECONDS)) < <(xargs -n1 <<<"$failed"); cat "$part"; }
     rm -f "$part"
     left=$(wc -w <<<"$left")
     echo "tests: $passed passed, $(wc -w <<<"$failed") failed${failed:+:}$failed, $(wc -w <<<"$ended") ended by force${ended:+:}$ended, $left not run"
@@ -100,7 +103,7 @@ for part in "$@"; do
     log=$logs/$name.log
     if "$name" "$seconds" >"$log" 2>&1; then verdict=passed; else verdict=FAILED bad+=" $name"; fi
     said=$(grep -E '^(tests: |[0-9]+ cases: |[a-z]+check: )' "$log" | tail -n 5 | paste -sd '|' | sed 's/|/; /g')
-    echo "$name: $verdict, $((SECONDS - start)) s: ${said:-see $log}"
+    echo "$name: $verdict, $((SECONDS - start)) s: ${said:-$(tail -n 1 "$log")}"
 done
 echo "all: $((count - $(wc -w <<<"$bad"))) of $count parts passed${bad:+, FAILED:}$bad"
 [ -z "$bad" ]
