@@ -7,7 +7,7 @@
 # make bench     the host backend's numbers, as ratios measured in the same run
 # make bench-gpu the CUDA backend's numbers, on a machine with GPUs, into RESULTS=tests/gpu/results; target/gpu-bench is the program
 # make bench-report  tables in BENCHMARKS.md and SYNCHRONIZATION.md and a picture from RESULTS
-# make gpu-all   all that needs GPUs, each part in its time, with logs: the benchmark, the tests, the sanitizers; PARTS="numbered=150 tests=240" for some
+# make gpu-all   all that needs GPUs, each part in its time: benchmark, tests, sanitizers; PARTS="numbered=150 tests=240" for some
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
 

@@ -39,6 +39,8 @@ static __device__ __forceinline__ uint4 *turn(const LinkParams &p, u32 n) {
     return at<uint4>(p.places[(blockIdx.x + n) % p.count]);
 }
 
+static __device__ __forceinline__ u32 fold(uint4 v) { return v.x ^ v.y ^ v.z ^ v.w; }
+
 // Stores from registers.
 extern "C" __global__ void __launch_bounds__(1024, 1) bench_push(const __grid_constant__ LinkParams p) {
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
@@ -55,16 +57,15 @@ extern "C" __global__ void __launch_bounds__(1024, 1) bench_pull(const __grid_co
     u32 seen = 0;
     for (u32 n = 0; n < p.rounds * p.count; n++) {
         const uint4 *from = turn(p, n);
-        for (u64 i = first; i < p.pieces; i += LOADS * step) {
+        u64 i = first;
+        for (; i + (LOADS - 1) * step < p.pieces; i += LOADS * step) {
             uint4 v[LOADS];
 #pragma unroll
-            for (u32 k = 0; k < LOADS; k++) {
-                u64 piece = i + k * step;
-                v[k] = ptx::load_row16(from + (piece < p.pieces ? piece : i));
-            }
+            for (u32 k = 0; k < LOADS; k++) v[k] = ptx::load_row16(from + i + k * step);
 #pragma unroll
-            for (u32 k = 0; k < LOADS; k++) seen |= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
+            for (u32 k = 0; k < LOADS; k++) seen |= fold(v[k]);
         }
+        for (; i < p.pieces; i += step) seen |= fold(ptx::load_row16(from + i));
     }
     at<u32>(p.seen)[first] = seen;
 }
