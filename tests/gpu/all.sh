@@ -5,7 +5,7 @@
 #   tests=240      the CUDA backend against the host backend; a test that hangs or crashes is left out, and the rest goes on
 #   sanitizers=240 the small tests under compute-sanitizer, a quarter of the time for each tool
 #   uneven=120     ranks without tokens, all tokens to one rank, and numbers of ranks that are no power of two
-#   sweeps=180     the benchmark against tokens, SMs, stages, and ways to synchronise
+#   sweeps=240     the benchmark against tokens, SMs, stages, and ways to synchronise
 # Results go to RESULTS, what each part says to RESULTS/logs. One closing line for each part, and one for all.
 # PROGRAMS (target) is where gpu-bench, gpu-tests and gpu-tests-plain are, STALL (60) after how many seconds without an answer
 # a test hangs, BENCH_OPTIONS and TEST_FILTER what else the programs are told.
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 [ $# -ge 1 ] || { sed -n '2,/^set/{/^#/p}' "$0" >&2; exit 2; }
 results=$1 programs=${PROGRAMS:-target} logs=$1/logs
 shift
-[ $# -gt 0 ] || set -- numbered=150 tests=240 sanitizers=240 uneven=120 sweeps=180
+[ $# -gt 0 ] || set -- numbered=150 tests=240 sanitizers=240 uneven=120 sweeps=240
 mkdir -p "$logs"
 export CUDA_DEVICE_MAX_CONNECTIONS=32 DEEPEP_GPU_TESTS_REQUIRED=1
 

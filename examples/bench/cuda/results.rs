@@ -7,8 +7,10 @@ use super::report;
 use crate::common::Outcome;
 use std::path::{Path, PathBuf};
 
-/// Which records a file holds.
-const FILES: [(&str, fn(&Record) -> bool); 4] = [
+/// The name of a file, and which records it holds.
+type Part = (&'static str, fn(&Record) -> bool);
+
+const FILES: [Part; 4] = [
     ("throughput", |record| record.failed.is_none() && record.group == Some(Group::Throughput)),
     ("latency", |record| record.failed.is_none() && record.group == Some(Group::Latency)),
     ("sweeps", |record| record.failed.is_none() && !record.group.is_some_and(Group::is_numbered)),

@@ -34,8 +34,10 @@ pub struct Orders {
     pub effort: Effort,
 }
 
-/// What a worker's ranks saw of a case, or why not.
-pub type Answers = Vec<Result<Seen, String>>;
+/// What a rank saw of a case, or why not.
+pub type Answer = Result<Seen, String>;
+/// Of all ranks of a worker.
+pub type Answers = Vec<Answer>;
 
 /// `cases`: by their numbers, which are what is asked for.
 pub fn run(orders: &Orders, cases: &[Case]) -> Outcome<()> {
@@ -91,7 +93,7 @@ fn host(
         Err(error) => return say(&Outcome::<()>::Err(error)),
     };
     std::thread::scope(|scope| {
-        let mut seats: Vec<(Sender<usize>, Receiver<Result<Seen, String>>)> = Vec::new();
+        let mut seats: Vec<(Sender<usize>, Receiver<Answer>)> = Vec::new();
         for (number, comm) in comms.into_iter().enumerate() {
             let ((ask, asked), (tell, told)) = (channel(), channel());
             scope.spawn(move || rank(gpu, comm, (first + number, ranks), effort, cases, &asked, &tell));
@@ -124,7 +126,7 @@ fn rank(
     effort: &Effort,
     cases: &[Case],
     asked: &Receiver<usize>,
-    tell: &Sender<Result<Seen, String>>,
+    tell: &Sender<Answer>,
 ) {
     let mut place = match Place::new(gpu, comm, rank, ranks, effort) {
         Ok(place) => place,
