@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The CUDA benchmark on the emulated device: bench.sh PROGRAM LIBRARY. Its times mean nothing here, but that it comes to its
-# end does: with cases of every kind, with three ranks of which one has no tokens, and with ranks that hang in one case.
+# end does: with cases of every kind, with three ranks of which one has no tokens, and with ranks that hang in one case. Ranks
+# are threads where there is one device, otherwise processes.
 set -eu
 program=$1 running=
 export LD_LIBRARY_PATH=$(dirname "$2")
@@ -10,7 +11,7 @@ trap '[ -z "$running" ] || kill $running 2>/dev/null; rm -rf "$results"' EXIT
 
 # In the background, as $running; end waits for it.
 begin() {
-    timeout 280 "$program" cuda --quick --shared --results "$results" "$@" >"$results/log" 2>&1 &
+    timeout 280 "$program" cuda --quick --results "$results" "$@" >"$results/log" 2>&1 &
     running=$!
 }
 end() {
@@ -33,7 +34,7 @@ for name in throughput latency sweeps; do
     [ -s "$results/${name}_quick_1xdevice_shared.json" ] || wrong "no results of $name"
 done
 
-bench --case-seconds 240 --ranks 3 --groups uneven --cases ll_ || wrong "a case with uneven ranks failed"
+EMULATOR_GPUS=3 bench --case-seconds 240 --ranks 3 --groups uneven --cases ll_ || wrong "a case with uneven ranks failed"
 grep -q '^4 cases: 0 failed' "$results/log" || wrong "another number of uneven cases"
 
 # The ranks stop for good after the first case: the second is given up, the third has new ranks.

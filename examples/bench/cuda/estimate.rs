@@ -9,8 +9,8 @@ const SM: f64 = 43e3;
 const MEMORY: f64 = 2000e3;
 /// Before an operation: a flush of the caches and a barrier.
 const SURROUNDINGS_US: f64 = 60.0;
-/// Enqueueing a sequence and waiting for it.
-const REPLAY_US: f64 = 100.0;
+/// Meeting, enqueueing a sequence and waiting for it.
+const REPLAY_US: f64 = 250.0;
 /// Creating and giving back a buffer, random inputs, captures.
 const SETUP_SECONDS: f64 = 0.4;
 /// For each rank, since they meet often.
@@ -43,9 +43,12 @@ pub fn seconds(case: &Case, ranks: usize, effort: &Effort) -> f64 {
     let surroundings = if case.flushed() { SURROUNDINGS_US } else { 0.0 };
     let both = operation_us(case, ranks) + surroundings;
     let replays = effort.sequences(case);
-    let us: f64 = [(replays.alone, surroundings), (replays.all + replays.stamped, both)]
+    let us: f64 = [(replays.alone, surroundings), (replays.all, both), (replays.stamped, both)]
         .iter()
-        .map(|&(count, operation)| count as f64 * (OPERATIONS as f64 * operation + REPLAY_US))
+        .filter(|(count, _)| *count > 0)
+        .map(|&(count, operation)| {
+            (count + effort.warm_up()) as f64 * (OPERATIONS as f64 * operation + REPLAY_US)
+        })
         .sum();
     SETUP_SECONDS + MEETING_SECONDS * ranks as f64 + us / 1e6
 }

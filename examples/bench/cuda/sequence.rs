@@ -13,7 +13,10 @@ pub const OPERATIONS: usize = 20;
 /// Of the L2 cache: what a flush writes.
 const FLUSHES: u64 = 2;
 const QUICK_FLUSH_BYTES: u64 = 1 << 20;
+/// The first launches of a sequence, which do not count.
 const WARM_UP: usize = 3;
+/// All ranks begin a sequence so long after they have met: by then its launch is on its way everywhere.
+const HEAD_START_NS: u64 = 100_000;
 /// Of the two readings of the clock alone.
 const EMPTY_STAMPS: usize = 5;
 /// Device memory of a rank for inputs and outputs.
@@ -66,11 +69,11 @@ pub struct Effort {
     pub case_seconds: u32,
 }
 
-/// How often a case's sequences run.
+/// How often a case's sequences are measured.
 pub struct Sequences {
     /// What lies between the operations.
     pub alone: usize,
-    /// With the operations, not all of them counted.
+    /// With the operations.
     pub all: usize,
     /// By single operations.
     pub stamped: usize,
@@ -85,16 +88,21 @@ impl Effort {
         }
     }
 
-    fn warm_up(&self, case: &Case) -> usize {
-        WARM_UP.min(self.replays(case))
+    /// Launches before those that count.
+    pub fn warm_up(&self) -> usize {
+        if self.quick {
+            0
+        } else {
+            WARM_UP
+        }
     }
 
     pub fn sequences(&self, case: &Case) -> Sequences {
         let replays = self.replays(case);
         Sequences {
             alone: if case.flushed() { replays / 4 + 1 } else { 0 },
-            all: self.warm_up(case) + replays,
-            stamped: if case.is_large() { 0 } else { EMPTY_STAMPS + replays },
+            all: replays,
+            stamped: if case.is_large() { 0 } else { replays },
         }
     }
 
@@ -200,7 +208,8 @@ impl Run<'_, '_> {
         self.job.join()
     }
 
-    /// Microseconds of `replays` sequences, each begun by all ranks together.
+    /// Microseconds of `replays` sequences, each begun by all ranks together: late launches of one rank would be counted as
+    /// waiting by the others.
     fn replay(
         &mut self,
         kind: Kind,
@@ -214,9 +223,11 @@ impl Run<'_, '_> {
         };
         let (begin, end) = (Event::new()?, Event::new()?);
         let mut us = Vec::with_capacity(replays);
-        for _ in 0..replays {
+        for number in 0..self.effort.warm_up() + replays {
             self.job.barrier()?;
             stream.wait()?;
+            self.job.barrier()?;
+            stream.pause(HEAD_START_NS)?;
             stream.record(&begin)?;
             match &graph {
                 Some(graph) => stream.start(graph)?,
@@ -224,21 +235,21 @@ impl Run<'_, '_> {
             }
             stream.record(&end)?;
             stream.wait()?;
-            us.push(begin.until(&end)?);
-            each(stream)?;
+            if number >= self.effort.warm_up() {
+                us.push(begin.until(&end)?);
+                each(stream)?;
+            }
         }
         Ok(us)
     }
 
     fn per_operation(&mut self) -> Outcome<Vec<f64>> {
         let (nothing, counts) = (&mut |_: &Stream| Ok(()), self.effort.sequences(self.case));
-        let warm_up = self.effort.warm_up(self.case);
-        self.replay(Kind::Operations, warm_up, nothing)?;
         let alone = match counts.alone {
             0 => 0.0,
             count => median(&mut self.replay(Kind::Surroundings, count, nothing)?),
         };
-        let all = self.replay(Kind::Operations, counts.all - warm_up, nothing)?;
+        let all = self.replay(Kind::Operations, counts.all, nothing)?;
         Ok(all.iter().map(|us| (us - alone) / OPERATIONS as f64).collect())
     }
 
@@ -260,7 +271,7 @@ impl Run<'_, '_> {
         };
         let count = match self.effort.sequences(self.case).stamped {
             0 => return Ok(Vec::new()),
-            count => count - EMPTY_STAMPS,
+            count => count,
         };
         let empty = median(&mut stamps(self, Kind::Stamps, EMPTY_STAMPS)?);
         let us = stamps(self, Kind::Stamped, count)?;
