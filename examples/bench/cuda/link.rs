@@ -36,7 +36,7 @@ pub fn measure(devices: usize) -> Outcome<Link> {
     for number in 0..2 {
         let ordinal = number % opened.len();
         let gpu = Gpu::open(ordinal)?;
-        let own = Memory::allocate(&opened[ordinal], 2 * BYTES, &users).map_err(text)?;
+        let own = Memory::allocate(&opened[ordinal], None, 2 * BYTES, &users).map_err(text)?;
         let stream = gpu.stream()?;
         stream.set(own.address(), 0x3c, 2 * BYTES)?;
         stream.wait()?;

@@ -4,8 +4,11 @@ use super::comm::Site;
 use super::handle::HandleMemory;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
+use super::share::Regions;
 use super::trace::Trace;
-use crate::driver::{capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
+use crate::driver::{
+    capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer, Tenant,
+};
 use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
@@ -28,7 +31,7 @@ pub struct Cuda {
     pub(super) site: Arc<Site>,
     pub(super) layout: Region,
     /// Every rank's symmetric memory, as it is mapped here; none of ranks that were given up.
-    regions: Vec<Option<Arc<Memory>>>,
+    regions: Regions,
     /// Where this rank's begins.
     base: u64,
     /// What this rank had before resets. Graphs may still name it.
@@ -48,6 +51,8 @@ pub struct Cuda {
     pub(super) soft_taken: Mutex<u64>,
     /// Behind the newest kernel of each stream.
     marks: Mutex<BTreeMap<StreamPointer, Mark>>,
+    /// Until everything above is gone.
+    _tenant: Tenant,
 }
 
 /// What a rank keeps when its regions change.
@@ -56,11 +61,6 @@ struct Lasting {
     trace: Option<Arc<Trace>>,
     retired: Vec<Arc<Memory>>,
     launches: u64,
-}
-
-/// Bytes of one rank's symmetric memory.
-pub fn region_bytes(site: &Site, config: &Config) -> Result<u64> {
-    Ok(region(site, config)?.bytes.next_multiple_of(site.place.granularity))
 }
 
 fn region(site: &Site, config: &Config) -> Result<Region> {
@@ -72,7 +72,7 @@ fn region(site: &Site, config: &Config) -> Result<Region> {
 /// Bytes: dispatch windows, combine windows, all symmetric, local areas, a handle, pinned.
 pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
     let region = region(site, config)?;
-    let round = |bytes: u64| bytes.next_multiple_of(site.place.granularity);
+    let round = |bytes: u64| bytes.next_multiple_of(site.granularity);
     let [dispatch, combine] = region.window_bytes();
     let (areas, handle) = (Areas::of(config, rank)?.bytes, HandleArrays::of(config, rank, RECORD_BYTES)?);
     let pinned = pinned_bytes(REPORT_BYTES) + if config.trace { Trace::bytes() } else { 0 };
@@ -80,10 +80,10 @@ pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
 }
 
 impl Cuda {
-    /// This rank's symmetric memory, mapped for the devices that will use it, all signals 0.
-    pub fn allocate(site: &Site, config: &Config, users: &[&Device]) -> Result<Memory> {
-        let (region, bytes) = (region(site, config)?, region_bytes(site, config)?);
-        let memory = Memory::allocate(&site.place.device, bytes, users)?;
+    /// This rank's symmetric memory, for the devices that will use it, all signals 0.
+    pub fn allocate(site: &Site, config: &Config) -> Result<Memory> {
+        let region = region(site, config)?;
+        let memory = site.allocate_shared(region.bytes)?;
         let stream = Stream::new(&site.place.device)?;
         let start = memory.address();
         // SAFETY: the memory is new; what peers or kernels read before it was written lies outside the windows.
@@ -94,27 +94,18 @@ impl Cuda {
         Ok(memory)
     }
 
-    pub fn new(
-        me: usize,
-        config: Arc<Config>,
-        site: Arc<Site>,
-        regions: Vec<Option<Arc<Memory>>>,
-    ) -> Result<Cuda> {
-        let device = &site.place.device;
+    pub fn new(me: usize, config: Arc<Config>, site: Arc<Site>, regions: Regions) -> Result<Cuda> {
         let local = match Areas::of(&config, me)?.bytes {
             0 => None,
-            bytes => {
-                let bytes = bytes.next_multiple_of(site.place.granularity);
-                Some(Arc::new(Memory::allocate(device, bytes, &[device])?))
-            }
+            bytes => Some(Arc::new(site.allocate(bytes)?)),
         };
-        let trace = if config.trace { Some(Arc::new(Trace::new(device)?)) } else { None };
+        let trace = if config.trace { Some(Arc::new(Trace::new(&site.place.device)?)) } else { None };
         Cuda::build(me, config, site, regions, Lasting { local, trace, retired: Vec::new(), launches: 1 })
     }
 
     /// The same rank's part with other regions. Nothing of the old part runs any more; should a graph of it be replayed, it
     /// finds the old state poisoned.
-    pub fn with_regions(&self, regions: Vec<Option<Arc<Memory>>>) -> Result<Cuda> {
+    pub fn with_regions(&self, regions: Regions) -> Result<Cuda> {
         let poisoned = self.layout.state + offset_of!(BufferWords, poisoned) as u64;
         // SAFETY: a word of the buffer's state.
         unsafe { self.write(self.own(poisoned), &(Status::DEEP_EP_INVALID_STATE as u64).to_le_bytes())? };
@@ -137,7 +128,7 @@ impl Cuda {
         me: usize,
         config: Arc<Config>,
         site: Arc<Site>,
-        regions: Vec<Option<Arc<Memory>>>,
+        regions: Regions,
         lasting: Lasting,
     ) -> Result<Cuda> {
         let layout = region(&site, &config)?;
@@ -167,6 +158,7 @@ impl Cuda {
             is_replayed: AtomicBool::new(false),
             soft_taken: Mutex::new(0),
             marks: Mutex::default(),
+            _tenant: Tenant::new(&device),
         };
         cuda.write_tables(&bases)?;
         cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
@@ -206,10 +198,6 @@ impl Cuda {
 
     pub(super) fn device(&self) -> &Device {
         &self.site.place.device
-    }
-
-    pub(super) fn rounded(&self, bytes: u64) -> u64 {
-        bytes.next_multiple_of(self.site.place.granularity)
     }
 
     /// The address of an offset in this rank's symmetric memory.
