@@ -161,7 +161,7 @@ fn check_peers(me: usize, device: &Device, all: &[Introduction]) -> Result<()> {
                 Status::DEEP_EP_PEER_UNREACHABLE,
                 vec![rank as u32],
                 format_args!(
-                    "the device of rank {me} cannot use the memory of that of rank {rank}: {obstacle}"
+                    "the device of rank {me} cannot use the memory of that of rank {rank}: {obstacle}; use DEEP_EP_BACKEND_HOST"
                 ),
             ));
         }

@@ -36,7 +36,10 @@ fn enqueue(player: &Player, middle: Middle, times: usize) {
     let (lane, stream) = (player.lane(0), player.stream());
     lane.load(1);
     let each: Box<dyn Fn() -> deep_ep_status_t + '_> = match middle {
-        Middle::Dispatch => Box::new(|| lane.dispatch_whole(stream)),
+        Middle::Dispatch => Box::new(|| match lane.dispatch_whole(stream) {
+            SUCCESS => unsafe { deep_ep_handle_release(lane.handle, stream) },
+            refused => refused,
+        }),
         Middle::Combine => {
             lane.dispatch(stream);
             Box::new(|| lane.combine_status(stream))

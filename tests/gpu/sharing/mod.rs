@@ -1,6 +1,7 @@
 //! Processes that share device memory, in each of the ways that there are, and what is refused. The emulated devices can be
 //! told what not to have; what needs that is not tested on others.
 
+mod lifetime;
 mod refused;
 
 use crate::cases::{Case, Mode};

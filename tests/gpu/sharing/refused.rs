@@ -25,11 +25,11 @@ fn a_way_that_is_none() {
 }
 
 #[test]
-fn different_ways() {
+fn report_098_different_ways() {
     if runs() {
         let way = |rank| set(&[(WAY, ["fd", "ipc"][rank])]);
         let words = ["rank 0, DEEPEP_CUDA_SHARING is fd", "rank 1, DEEPEP_CUDA_SHARING is ipc"];
-        refused("sharing::refused::different_ways", DEEP_EP_CONFIG_MISMATCH, &words, way);
+        refused("sharing::refused::report_098_different_ways", DEEP_EP_CONFIG_MISMATCH, &words, way);
     }
 }
 
@@ -69,35 +69,40 @@ const TWO_APART: [(&str, &str); 2] = [("EMULATOR_GPUS", "2"), ("EMULATOR_PEERS",
 const NO_ATOMICS: [(&str, &str); 2] = [("EMULATOR_GPUS", "2"), ("EMULATOR_PEER_ATOMICS", "0")];
 
 #[test]
-fn devices_without_peer_access() {
+fn report_100_devices_without_peer_access() {
     if runs_emulated() {
-        let test = "sharing::refused::devices_without_peer_access";
+        let test = "sharing::refused::report_100_devices_without_peer_access";
         refused(test, DEEP_EP_PEER_UNREACHABLE, &["rank 0", "rank 1", "no peer access"], |_| set(&TWO_APART));
     }
 }
 
 #[test]
-fn devices_without_nvlink() {
+fn report_101_devices_without_nvlink() {
     if runs_emulated() {
-        let test = "sharing::refused::devices_without_nvlink";
-        refused(test, DEEP_EP_PEER_UNREACHABLE, &["rank 0", "rank 1", "NVLink"], |_| set(&NO_ATOMICS));
+        let test = "sharing::refused::report_101_devices_without_nvlink";
+        refused(
+            test,
+            DEEP_EP_PEER_UNREACHABLE,
+            &["rank 0", "rank 1", "NVLink", "DEEP_EP_BACKEND_HOST"],
+            |_| set(&NO_ATOMICS),
+        );
     }
 }
 
 /// Nobody can ask about a device that is not seen: only the trial finds out.
 #[test]
-fn unseen_devices_without_peer_access() {
+fn report_100_unseen_devices_without_peer_access() {
     if runs_emulated() {
         let environment =
             |rank: usize| [set(&TWO_APART), vec![("CUDA_VISIBLE_DEVICES", rank.to_string())]].concat();
-        let test = "sharing::refused::unseen_devices_without_peer_access";
+        let test = "sharing::refused::report_100_unseen_devices_without_peer_access";
         refused(test, DEEP_EP_PEER_UNREACHABLE, &["fd: ", "ipc: ", "cannot be opened"], environment);
     }
 }
 
 #[test]
-fn one_process_without_peer_access() {
-    const TEST: &str = "sharing::refused::one_process_without_peer_access";
+fn report_100_one_process_without_peer_access() {
+    const TEST: &str = "sharing::refused::report_100_one_process_without_peer_access";
     if !runs_emulated() {
         return;
     }
