@@ -61,8 +61,9 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether the file holds a family of kernels.
 fn is_large(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|data| data.len() > 900)
+    std::fs::read_to_string(path).is_ok_and(|text| text.contains("kernel.cuh"))
 }
 
 fn image_of(source: &Path, images: &Path) -> PathBuf {
@@ -107,7 +108,7 @@ fn compile_one(nvcc: &Path, source: &Path, images: &Path) -> Result<()> {
     // Two builds may be at it at once: whole files appear under the final name.
     let part = image.with_extension(format!("{}.part", std::process::id()));
     let mut command = Command::new(nvcc);
-    command.args(["-std=c++17", "-O3", "-fatbin", "-diag-suppress", "128"]);
+    command.args(["-std=c++17", "-O3", "-fatbin", "-diag-suppress", "128", "-Werror", "all-warnings"]);
     for arch in archs().split(',') {
         command.arg("-gencode").arg(format!("arch=compute_{arch},code=sm_{arch}"));
     }

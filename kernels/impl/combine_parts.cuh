@@ -11,6 +11,7 @@ struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows, link_rows, capacity;
     bool no_dispatch;        // the handle's last dispatch was refused
+    u32 taken;               // of this block's tokens: those that a warp has taken on itself (REDUCED)
 };
 
 // bias0, bias0 + bias1, or zero.

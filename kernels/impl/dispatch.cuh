@@ -18,6 +18,8 @@ struct DispatchShared {
     OperationState op;
     u64 full[MAX_WARPS * MAX_STAGES];
     u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
+    u32 taken;               // received rows that warps have taken on themselves to expand
+    u32 counted;             // nonzero once the counts have been written (first block)
     u32 side_last;
     u64 exchange;            // number of the count exchange whose counts hold
 };
@@ -26,9 +28,9 @@ struct DispatchShared {
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
-    if (!p.num_tokens_device) return p.num_tokens;
-    i32 n = __ldg(at<const i32>(p.num_tokens_device));
-    return n < 0 ? 0 : min((u32)n, p.num_tokens);
+    if (!p.given.num_tokens_device) return p.given.num_tokens;
+    i32 n = __ldg(at<const i32>(p.given.num_tokens_device));
+    return n < 0 ? 0 : min((u32)n, p.given.num_tokens);
 }
 
 // This block's tokens: whole slices where arrival is announced by slices.
@@ -40,12 +42,13 @@ __device__ __forceinline__ Tokens tokens_of_block(const DispatchParams &p, u32 c
 }
 
 __device__ __forceinline__ Ring ring_of(const DispatchParams &p, DispatchShared &s, char *dynamic, u32 warp) {
-    return {dynamic + (u64)warp * p.stages * p.piece_bytes, s.full + warp * MAX_STAGES, p.piece_bytes, p.stages};
+    return {dynamic + (u64)warp * p.stages * p.piece_bytes, s.full + warp * MAX_STAGES, p.piece_bytes, p.stages, 0};
 }
 
-// Dynamic shared memory: the rings, zeros, the counting area.
+// Dynamic shared memory: the rings, zeros, the experts' homes, the counting area.
 __device__ __forceinline__ u32 ring_bytes(const DispatchParams &p) { return (p.row_warps + p.expand_warps) * p.stages * p.piece_bytes; }
-__device__ __forceinline__ char *counting_area(const DispatchParams &p, char *dynamic) { return dynamic + ring_bytes(p) + ZERO_BYTES; }
+__device__ __forceinline__ char *homes_area(const DispatchParams &p, char *dynamic) { return dynamic + ring_bytes(p) + ZERO_BYTES; }
+__device__ __forceinline__ char *counting_area(const DispatchParams &p, char *dynamic) { return homes_area(p, dynamic) + div_up(p.num_experts, 4) * 16; }
 
 __device__ __forceinline__ u64 *progress_word(const DispatchParams &p, u32 holder, u32 source, u32 slice) {
     return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + 1) + slice;
@@ -66,7 +69,8 @@ template <class Params> EP_SELDOM void report_bad_id(const Params &p, const Oper
     report_soft(p.comm, op, INVALID_EXPERT_ID, (i64)(index / p.num_topk), load_id(p, index));
 }
 
-// What the ranks have counted, for this operation and later ones.
+// What the ranks have counted. The kept matrix is complete only in this block's part; the exchange's is, until this rank's
+// data signal.
 __device__ __forceinline__ const i32 *counts_of(const DispatchParams &p, const DispatchShared &s) {
     return p.flags & CACHED ? at<const i32>(p.counts) : count_row(p, p.comm.rank, s.exchange, 0);
 }
@@ -85,8 +89,8 @@ __device__ inline bool exchange_counts(const DispatchParams &p, DispatchShared &
 }
 
 // Counts, exchange and positions. False: the operation has failed.
-__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool by_expert) {
-    Histograms h = make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert);
+__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, const Homes &homes, Tokens tokens, bool by_expert) {
+    Histograms h = make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert, homes);
     if ((p.flags & LINK_MAY_OVERFLOW) && blockIdx.x == 0 && threadIdx.x == 0)
         at<HandleRecord>(p.record)->sent_rows = at<HandleRecord>(p.record)->sent_expert_rows = 0;
     count_tokens(p, h, tokens);
@@ -111,13 +115,13 @@ __device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *d
 // Brings on the way what counting will read, while the buffer's state is read.
 __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens tokens) {
     constexpr u32 LINE = 128;
-    u64 row = (u64)p.num_topk * p.id_bytes, begin = p.topk_idx + tokens.begin * row, end = p.topk_idx + tokens.end * row;
+    u64 row = (u64)p.num_topk * p.given.id_bytes, begin = p.given.topk_idx + tokens.begin * row, end = p.given.topk_idx + tokens.end * row;
     for (u64 a = begin / LINE * LINE + threadIdx.x * LINE; a < end; a += blockDim.x * LINE) ptx::prefetch_l1(at<const char>(a));
     if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_home) + threadIdx.x * LINE);
     if (threadIdx.x * LINE < p.comm.ranks) ptx::prefetch_l1(at<const char>(p.comm.alive) + threadIdx.x * LINE);
-    if (!p.topk_weights) return;
+    if (!p.given.topk_weights) return;
     row = (u64)p.num_topk * 4;
-    for (u64 a = (p.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.topk_weights + tokens.end * row; a += blockDim.x * LINE)
+    for (u64 a = (p.given.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.given.topk_weights + tokens.end * row; a += blockDim.x * LINE)
         ptx::prefetch_l1(at<const char>(a));
 }
 
@@ -178,10 +182,10 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
 }
 
 // Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
-__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
+__device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
     OperationState &op = s.op;
     const char *zeros = dynamic + ring_bytes(p);
-    send_side_data(p, tokens, t.warp(), t.warps(), by_expert, !cast);
+    send_side_data(p, homes, tokens, t.warp(), t.warps(), by_expert, !cast);
     t.sync();
     if (t.index == 0) {
         u32 *ticket = &buffer_state(p.comm)->tickets[TICKET_SIDE];
@@ -191,16 +195,9 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, cha
     t.sync();
     if (s.side_last) tell_progress(p, op, p.slices, t.index, t.threads);
 
-    // The kept matrix is complete only in this block's part; the exchange's is, until this rank's data signal.
     const i32 *matrix = counts_of(p, s);
     Received r = sum_received(p, matrix);
     if (by_expert) sum_experts(p, matrix, r, true, false);
-    bool counts = counts_rows(r, by_expert);
-    if (t.block == 0 && t.warp() == 0) {
-        write_counts(p, op, matrix, by_expert);
-        if (!counts) tell_host(p);
-        count_dispatch(p, matrix);
-    }
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
     if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
@@ -213,9 +210,20 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, cha
     if (__any_sync(FULL, has_failed(op))) return;
     if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     receive_side_by_rank(p, r.rows, t);
-    if (!counts || t.block != 0) return;
+    if (t.block != 0 || !counts_rows(r, by_expert)) return;
+    while (!ptx::read_acquire_shared(&s.counted)) ptx::sleep(50); // by a warp that waits for nobody
     count_rows(p, r.handed, reinterpret_cast<i32 *>(counting_area(p, dynamic)), t);
     if (t.warp() == 0) tell_host(p);
+}
+
+// Writes what callers see of the counts. One warp of the first block.
+__device__ inline void count_role(const DispatchParams &p, DispatchShared &s, bool by_expert) {
+    const i32 *matrix = counts_of(p, s);
+    write_counts(p, s.op, matrix, by_expert);
+    if (!counts_rows(sum_received(p, matrix), by_expert)) tell_host(p);
+    count_dispatch(p, matrix);
+    __syncwarp();
+    if (lane_id() == 0) ptx::raise_release_shared(&s.counted, 1);
 }
 
 } // namespace ep

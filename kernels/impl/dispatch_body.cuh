@@ -94,8 +94,8 @@ __device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, co
     }
 }
 
-// Rows of other ranks to their expert rows, as their slices arrive. Warp `index` of `warps` of this block.
-template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, const Arrivals &a, u32 index, u32 warps) {
+// Rows of other ranks to their expert rows, as their slices arrive.
+template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, const Arrivals &a) {
     u64 base = own_base(p.comm);
     auto wait_front = [&](u32 slot, u32 needed) {
         while (ptx::read_acquire_shared(&a.front[slot]) < needed) {
@@ -117,18 +117,18 @@ template <bool CAST> __device__ inline void expand_role(const DispatchParams &p,
             for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
                 store_scales(p, at<const char>(base + p.scales + r.row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
     };
-    expand_rows(p, ring, a, RowWalk{index, warps}, ready, arrived);
+    expand_rows(p, ring, a, &s.taken, ready, arrived);
 }
 
 template <bool CAST>
-__device__ __forceinline__ void send_role(const DispatchParams &p, DispatchShared &s, char *dynamic, Tokens tokens, bool expand_own) {
-    Ring ring = ring_of(p, s, dynamic, warp_id());
+__device__ __forceinline__ void send_role(const DispatchParams &p, DispatchShared &s, Ring &ring, const Homes &homes, Tokens tokens, bool expand_own) {
     RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
-    u32 *progress = expand_own ? &s.left[warp_id()] : nullptr;
+    Sending sending = {homes, expand_own, expand_own ? &s.left[warp_id()] : nullptr};
     if constexpr (CAST)
-        send_cast_rows(p, ring, rows, expand_own, progress);
+        send_cast_rows(p, ring, rows, sending);
     else
-        send_rows(p, ring, rows, expand_own, progress);
+        send_rows(p, ring, rows, sending);
+    ring.used += rows.items();
 }
 
 // After all rows have left: the last block signals. True in that block.
@@ -157,10 +157,10 @@ __device__ inline void copy_out(const DispatchParams &p, DispatchShared &s, char
     if (lane_id() == 0) ptx::fence_proxy_async();
     u64 base = own_base(p.comm);
     u32 warps = p.row_warps + p.expand_warps;
-    u64 n = min(rows, p.out_rows), begin = n * blockIdx.x / gridDim.x, end = n * (blockIdx.x + 1) / gridDim.x;
+    u64 n = min(rows, p.out.rows), begin = n * blockIdx.x / gridDim.x, end = n * (blockIdx.x + 1) / gridDim.x;
     for (u64 row = begin + warp_id(); row < end; row += warps) {
         const char *from = at<const char>(base + p.rows + row * p.row_stride);
-        char *to = at<char>(p.out_x + row * p.out_x_stride);
+        char *to = at<char>(p.out.x + row * p.out.x_stride);
         for (u32 i = lane_id() * 16; i < p.row_bytes; i += WARP * 16) ptx::store_row16(to + i, ptx::load_row16(from + i));
         if (p.scale_bytes) store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), row, lane_id(), WARP);
     }
@@ -199,7 +199,7 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     if (warp_id() < ring_warps) {
         if (lane_id() == 0) ptx::fence_proxy_async();
         __syncwarp();
-        expand_rows(p, ring_of(p, s, dynamic, warp_id()), a, RowWalk{warp_id(), ring_warps}, [](const ArrivedRow &) {}, [](const ArrivedRow &, i32) {});
+        expand_rows(p, ring_of(p, s, dynamic, warp_id()), a, &s.taken, [](const ArrivedRow &) {}, [](const ArrivedRow &, i32) {});
     } else {
         Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
         fill_pads(p, matrix, zeros, ZERO_BYTES, t);
@@ -210,6 +210,7 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
 __device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic, char *zeros) {
     if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
     if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
+    if (threadIdx.x == 0) s.taken = s.counted = 0;
     for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) reinterpret_cast<uint4 *>(zeros)[i] = make_uint4(0, 0, 0, 0);
     ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
     __syncthreads();
@@ -229,17 +230,18 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
+    Homes homes = load_homes(p, homes_area(p, dynamic));
     init_dispatch_shared(p, s, dynamic, zeros);
     if (warp_id() < p.row_warps) { // rows are fetched while the ranks still count
         RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
         prime_ring(ring_of(p, s, dynamic, warp_id()), rows.items(), rows);
     }
     if (!cached) {
-        if (!route(p, s, dynamic, tokens, BY_EXPERT)) {
+        if (!route(p, s, dynamic, homes, tokens, BY_EXPERT)) {
             if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
             return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
         }
-    } else if (p.topk_weights) {
+    } else if (p.given.topk_weights) {
         replace_weights(p, tokens);
         __syncthreads();
     }
@@ -249,10 +251,10 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         __syncthreads();
     }
 
-    if (warp_id() < p.row_warps) {
-        send_role<CAST>(p, s, dynamic, tokens, SLICES);
-    } else if (SLICES && warp_id() < ring_warps) {
-        expand_role<CAST>(p, s, ring_of(p, s, dynamic, warp_id()), arrivals, warp_id() - p.row_warps, p.expand_warps);
+    if (warp_id() < ring_warps) {
+        Ring ring = ring_of(p, s, dynamic, warp_id());
+        if (warp_id() < p.row_warps) send_role<CAST>(p, s, ring, homes, tokens, SLICES);
+        if (SLICES) expand_role<CAST>(p, s, ring, arrivals); // also who has nothing left to send
     } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
         slice_role(p, s, tokens);
     } else if (SLICES && warp_id() == ring_warps + p.side_warps + 1) {
@@ -260,12 +262,14 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
         Team t = {threadIdx.x - ring_warps * WARP, p.side_warps * WARP, 1, blockIdx.x, gridDim.x};
         if (WHOLE) {
-            side_role(p, s, dynamic, tokens, t, BY_EXPERT, CAST);
+            side_role(p, s, homes, dynamic, tokens, t, BY_EXPERT, CAST);
         } else {
-            send_side_data(p, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
+            send_side_data(p, homes, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
             if (t.block == 0 && t.warp() == 0) count_dispatch(p, counts_of(p, s));
         }
         if (!cached) keep_counts(p, s.exchange, t);
+    } else if (WHOLE && blockIdx.x == 0 && warp_id() == blockDim.x / WARP - 1) {
+        count_role(p, s, BY_EXPERT);
     }
     __syncthreads();
     if (op.status != SUCCESS) {

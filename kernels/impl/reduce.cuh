@@ -155,29 +155,37 @@ __device__ __forceinline__ void pull_carried_reduced(const CombineParams &p, u64
     if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = __fadd_rn(0.0f, v);
 }
 
-// Warp `index` of `warps` of the whole operation pulls its share of the tokens. waits: rows are announced by slices.
-template <class Row> __device__ inline void pull_role(const CombineParams &p, CombineShared &s, const i32 *first_row, u32 index, u32 warps, bool waits) {
+// The next of this block's tokens that none of its warps has taken; all blocks go through the tokens side by side. One warp.
+__device__ __forceinline__ u64 take_token(CombineShared &s) {
+    u32 k = lane_id() == 0 ? atomicAdd(&s.taken, 1) : 0;
+    return (u64)__shfl_sync(FULL, k, 0) * gridDim.x + blockIdx.x;
+}
+
+// Pulls tokens as long as there are any, whose rows the peers announce by slices.
+template <class Row> __device__ inline void pull_role(const CombineParams &p, CombineShared &s, const i32 *first_row) {
     OperationState &op = s.op;
     auto place_of = [&](u64 token) { // of this rank's rows; the peers look after theirs
         i32 place = lane_id() < p.num_topk ? at<const i32>(p.expert_positions)[token * p.num_topk + lane_id()] : -1;
         return (u64)place < s.capacity ? place : -1;
     };
-    Route next = index < s.tokens ? load_route<true>(p, index) : Route{-1, -1, 0.0f};
-    i32 next_place = index < s.tokens ? place_of(index) : -1;
-    for (u64 token = index; token < s.tokens; token += warps) {
+    bool counts = blockIdx.x == 0 && warp_id() == blockDim.x / WARP - 1; // this warp's waits stand for all in the statistics
+    u64 token = take_token(s), following;
+    Route next = token < s.tokens ? load_route<true>(p, token) : Route{-1, -1, 0.0f};
+    i32 next_place = token < s.tokens ? place_of(token) : -1;
+    for (; token < s.tokens; token = following) {
         Route r = next;
         i32 place = next_place;
         float weight = p.flags & WEIGHTS_OF_DISPATCH && lane_id() < p.num_topk ? at<const float>(p.weights)[token * p.num_topk + lane_id()] : 0.0f;
-        if (token + warps < s.tokens) {
-            next = load_route<true>(p, token + warps);
-            next_place = place_of(token + warps);
+        following = take_token(s);
+        if (following < s.tokens) {
+            next = load_route<true>(p, following);
+            next_place = place_of(following);
         }
         u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
         bool failed = false;
-        bool counts = waits && index == 0; // this warp's waits stand for all in the statistics
         u64 begun = counts ? ptx::nanoseconds() : 0;
-        if (waits && r.row >= 0 && rank != p.comm.rank)
-            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 2000, counts);
+        if (r.row >= 0 && rank != p.comm.rank)
+            failed = !wait_progress(p.comm, op, slice_word(p, p.comm.rank, rank, (u32)(r.row - first_row[rank]) >> p.slice_shift), rank, SLICE, 300, counts);
         if (__any_sync(FULL, failed)) return;
         if (counts && lane_id() == 0) count_waits(p.comm, begun);
         TokenTerms t = token_terms(p, r, place, weight);
@@ -205,12 +213,11 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     find_first_rows(p, first_row);
+    if (threadIdx.x == 0) s.taken = 0;
     __syncthreads();
-    // Warps of both kinds in every block; which block-local warp does what does not change any result.
-    if (warp_id() < p.reduce_warps)
-        reduce_role<Row>(p, s, warp_id() * gridDim.x + blockIdx.x, gridDim.x * p.reduce_warps, true);
-    else
-        pull_role<Row>(p, s, first_row, (warp_id() - p.reduce_warps) * gridDim.x + blockIdx.x, gridDim.x * (blockDim.x / WARP - p.reduce_warps), true);
+    // Warps of both kinds in every block; which warp does what does not change any result.
+    if (warp_id() < p.reduce_warps) reduce_role<Row>(p, s, warp_id() * gridDim.x + blockIdx.x, gridDim.x * p.reduce_warps, true);
+    pull_role<Row>(p, s, first_row);
     __syncthreads();
     if (op.status != SUCCESS) return fail(p.comm, op, 0);
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;

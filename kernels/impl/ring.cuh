@@ -12,8 +12,11 @@ struct Ring {
     char *stages;            // [count][bytes]
     u64 *full;               // [count] mbarriers
     u32 bytes, count;
+    u32 used;                // items that have passed through before; those of a walk are numbered from 0
 
-    __device__ __forceinline__ char *stage(u32 item) const { return stages + (item % count) * bytes; }
+    __device__ __forceinline__ char *stage(u32 item) const { return stages + ((used + item) % count) * bytes; }
+    __device__ __forceinline__ u64 *full_of(u32 item) const { return full + (used + item) % count; }
+    __device__ __forceinline__ u32 parity(u32 item) const { return (used + item) / count & 1; }
 };
 
 // One lane of the warp, before a block barrier.
@@ -24,8 +27,8 @@ __device__ __forceinline__ void init_ring(const Ring &ring) {
 
 // Bounded: a load from mapped memory completes unless the device is broken.
 __device__ __forceinline__ void wait_full(const Ring &ring, u32 item) {
-    u64 *full = ring.full + item % ring.count;
-    u32 parity = (item / ring.count) & 1;
+    u64 *full = ring.full_of(item);
+    u32 parity = ring.parity(item);
     for (u32 tries = 0; tries < 1u << 24 && !ptx::barrier_try_wait(full, parity); tries++) {
     }
 }
@@ -40,7 +43,7 @@ __device__ __forceinline__ u32 ring_ahead(const Ring &ring) { return ring.count 
 // Lane 0 starts the load of one item.
 __device__ __forceinline__ void load_item(const Ring &ring, u32 item, Piece piece) {
     if (lane_id() != 0) return;
-    u64 *full = ring.full + item % ring.count;
+    u64 *full = ring.full_of(item);
     ptx::barrier_expect(full, piece.bytes);
     ptx::bulk_load(ring.stage(item), piece.address, piece.bytes, full);
 }

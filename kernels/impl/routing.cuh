@@ -10,20 +10,39 @@ struct Tokens {
     u32 begin, end;
 };
 
+// Rank and local number of every expert in shared memory, since every row asks. The top bit: its rank was given up.
+struct Homes {
+    const u32 *entries;
+    __device__ __forceinline__ Home operator[](i32 expert) const { return {entries[expert] >> 16 & 0x7fff, entries[expert] & 0xffff}; }
+    __device__ __forceinline__ bool is_lost(i32 expert) const { return entries[expert] >> 31; }
+};
+
+// All threads; the caller adds the barrier.
+__device__ inline Homes load_homes(const DispatchParams &p, char *shared) {
+    u32 *entries = reinterpret_cast<u32 *>(shared);
+    for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
+        u32 v = __ldg(at<const u32>(p.expert_home) + e);
+        entries[e] = is_alive(p.comm, v >> 16) ? v : v | 1u << 31;
+    }
+    return {entries};
+}
+
 // Shared memory of the counting phase: rank_hist[warps][ranks], expert_hist[warps or 1][experts], then bases.
 struct Histograms {
     i32 *ranks, *experts;
     i32 *rank_base, *expert_base, *expert_total;
     u32 warps;               // that count
     bool per_warp_experts;
+    Homes homes;
 };
 
 __device__ __forceinline__ u32 histogram_words(u32 ranks, u32 experts, u32 warps, bool by_expert) {
     return warps * ranks + (by_expert ? warps : 1) * experts + ranks + 2 * experts;
 }
 
-__device__ __forceinline__ Histograms make_histograms(const DispatchParams &p, char *shared, u32 warps, bool by_expert) {
+__device__ __forceinline__ Histograms make_histograms(const DispatchParams &p, char *shared, u32 warps, bool by_expert, Homes homes) {
     Histograms h;
+    h.homes = homes;
     h.warps = warps;
     h.per_warp_experts = by_expert;
     h.ranks = reinterpret_cast<i32 *>(shared);
@@ -61,18 +80,18 @@ __device__ __forceinline__ Segment segment_of(Tokens tokens, u32 topk, u32 warp,
 }
 
 template <class Params> __device__ __forceinline__ i64 load_id(const Params &p, u64 index) {
-    return p.id_bytes == 8 ? __ldg(at<const i64>(p.topk_idx) + index) : (i64)__ldg(at<const i32>(p.topk_idx) + index);
+    return p.given.id_bytes == 8 ? __ldg(at<const i64>(p.given.topk_idx) + index) : (i64)__ldg(at<const i32>(p.given.topk_idx) + index);
 }
 
 // -1 for an id that is out of range, occurred earlier in its row, or belongs to a rank that was given up.
-__device__ __forceinline__ i32 canonical_id(const DispatchParams &p, const Pair &pair, i64 given) {
+__device__ __forceinline__ i32 canonical_id(const DispatchParams &p, const Homes &homes, const Pair &pair, i64 given) {
     i32 id = pair.valid && given >= 0 && given < (i64)p.num_experts ? (i32)given : -1;
     u64 key = id >= 0 ? (u64)pair.slot << 32 | (u32)id : 1ull << 63 | lane_id();
     u32 same = ptx::match_any(key);
     if ((u32)__ffs((i32)same) - 1 != lane_id()) id = -1;
     if (pair.valid && given != -1 && id < 0) // kept inverted, so that zero means none
         atomicMax(&buffer_state(p.comm)->first_bad, ~pair.index);
-    if (id >= 0 && !is_alive(p.comm, expert_home(p.expert_home, id).rank)) id = -1;
+    if (id >= 0 && homes.is_lost(id)) id = -1;
     return id;
 }
 
@@ -85,8 +104,8 @@ __device__ __forceinline__ u32 leading_lane(const Pair &pair, i32 id, u32 rank) 
 __device__ __forceinline__ bool leads_destination(const Pair &pair, i32 id, u32 rank) { return leading_lane(pair, id, rank) == lane_id() && id >= 0; }
 
 __device__ __forceinline__ void count_group(const DispatchParams &p, const Histograms &h, const Pair &pair, i64 given, float weight) {
-    i32 id = canonical_id(p, pair, given);
-    u32 rank = id >= 0 ? expert_home(p.expert_home, id).rank : 0;
+    i32 id = canonical_id(p, h.homes, pair, given);
+    u32 rank = id >= 0 ? h.homes[id].rank : 0;
     if (leads_destination(pair, id, rank)) atomicAdd(&h.ranks[warp_id() * p.comm.ranks + rank], 1);
     if (id >= 0) atomicAdd(&h.experts[(h.per_warp_experts ? warp_id() * p.num_experts : 0) + id], 1);
     if (!pair.valid) return;
@@ -115,7 +134,7 @@ __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h
                 Pair pair = pair_of(tokens, first + j, p.num_topk);
                 bool present = pair.valid && first + j < s.end;
                 given[j] = present ? load_id(p, pair.index) : -1;
-                weight[j] = present && p.topk_weights ? __ldg(at<const float>(p.topk_weights) + pair.index) : 1.0f;
+                weight[j] = present && p.given.topk_weights ? __ldg(at<const float>(p.given.topk_weights) + pair.index) : 1.0f;
             }
 #pragma unroll
             for (u32 j = 0; j < AHEAD; j++)
@@ -129,7 +148,7 @@ __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h
 __device__ inline void replace_weights(const DispatchParams &p, Tokens tokens) {
     u64 begin = (u64)tokens.begin * p.num_topk, end = (u64)tokens.end * p.num_topk;
     for (u64 i = begin + threadIdx.x; i < end; i += blockDim.x)
-        at<float>(p.weights)[i] = at<const i32>(p.ids)[i] >= 0 ? __ldg(at<const float>(p.topk_weights) + i) : 0.0f;
+        at<float>(p.weights)[i] = at<const i32>(p.ids)[i] >= 0 ? __ldg(at<const float>(p.given.topk_weights) + i) : 0.0f;
 }
 
 // What the blocks have counted, in the first exchange (round 0) or the second.
@@ -174,7 +193,7 @@ template <class Each> __device__ __forceinline__ void each_group(const DispatchP
     for (u32 g = s.begin; g < s.end; g++) {
         Pair pair = pair_of(tokens, g, p.num_topk);
         i32 id = pair.valid ? at<const i32>(p.ids)[pair.index] : -1;
-        each(pair, id, id >= 0 ? expert_home(p.expert_home, id).rank : 0);
+        each(pair, id, id >= 0 ? h.homes[id].rank : 0);
     }
 }
 

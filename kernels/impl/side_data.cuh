@@ -26,12 +26,12 @@ __device__ __forceinline__ Run make_run(bool wanted, i32 row) {
 
 // 16 bytes of a token's scales, read at once where the caller's rows allow it; what lies beyond the row is zero.
 template <class Params> __device__ __forceinline__ uint4 load_scales(const Params &p, u64 token, u32 part) {
-    u64 from = p.x_scales + token * p.x_scale_stride;
-    bool wide = (p.x_scales | p.x_scale_stride) % 16 == 0 && p.x_scale_col_stride == 4;
+    u64 from = p.given.x_scales + token * p.given.x_scale_stride;
+    bool wide = (p.given.x_scales | p.given.x_scale_stride) % 16 == 0 && p.given.x_scale_col_stride == 4;
     if (wide && part * 16 + 16 <= p.scale_bytes) return __ldg(at<const uint4>(from + part * 16));
     u32 w[4]; // scale_bytes is a multiple of 4
 #pragma unroll
-    for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.x_scale_col_stride)) : 0;
+    for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.given.x_scale_col_stride)) : 0;
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void send_scales(const DispatchParams &p, const Run &
 }
 
 // Ids (local at the destination), weights, expert positions and sources of a run.
-__device__ __forceinline__ void send_routing(const DispatchParams &p, const Run &run, u32 token0, u32 dest, u64 base, bool by_expert) {
+__device__ __forceinline__ void send_routing(const DispatchParams &p, const Homes &homes, const Run &run, u32 token0, u32 dest, u64 base, bool by_expert) {
     constexpr u32 BATCH = 4;
     i32 *ids = at<i32>(base + p.side_ids) + (u64)run.first * p.num_topk;
     float *weights = at<float>(base + p.side_weights) + (u64)run.first * p.num_topk;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void send_routing(const DispatchParams &p, const Run 
         for (u32 b = 0; b < BATCH; b++) {
             u32 j = first + b * WARP + lane_id();
             if (j >= total) continue;
-            Home home = id[b] >= 0 ? expert_home(p.expert_home, id[b]) : Home{FULL, 0};
+            Home home = id[b] >= 0 ? homes[id[b]] : Home{FULL, 0};
             bool here = home.rank == dest;
             ids[j] = here ? (i32)home.local : -1;
             weights[j] = here ? weight[b] : 0.0f;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void send_routing(const DispatchParams &p, const Run 
 }
 
 // Side data of this block's tokens; warp `index` of `warps`. with_scales: false where the cast makes them.
-__device__ inline void send_side_data(const DispatchParams &p, Tokens tokens, u32 index, u32 warps, bool by_expert, bool with_scales) {
+__device__ inline void send_side_data(const DispatchParams &p, const Homes &homes, Tokens tokens, u32 index, u32 warps, bool by_expert, bool with_scales) {
     u32 groups = div_up(tokens.end - tokens.begin, WARP);
     // One unit of work is a group and a destination, so that few tokens still occupy every warp.
     for (u32 unit = index; unit < groups * p.comm.ranks; unit += warps) {
@@ -101,12 +101,12 @@ __device__ inline void send_side_data(const DispatchParams &p, Tokens tokens, u3
         for (u32 k = 0; k < p.num_topk; k++) {
             u64 i = (u64)min(token, tokens.end - 1) * p.num_topk + k;
             i32 position = at<const i32>(p.positions)[i], id = at<const i32>(p.ids)[i];
-            if (position >= 0 && token < tokens.end && expert_home(p.expert_home, max(id, 0)).rank == dest) row = position;
+            if (position >= 0 && token < tokens.end && homes[max(id, 0)].rank == dest) row = position;
         }
         Run run = make_run(row >= 0, row);
         if (!run.count) continue;
         u64 base = peer_base(p.comm, dest);
-        send_routing(p, run, token0, dest, base, by_expert);
+        send_routing(p, homes, run, token0, dest, base, by_expert);
         if (with_scales && p.scale_bytes) send_scales(p, run, token0, base);
     }
 }

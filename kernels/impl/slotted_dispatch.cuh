@@ -44,7 +44,7 @@ EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, b
 
 __device__ __forceinline__ RowDeal deal_rows(const SlottedDispatchParams &p, bool cast) {
     RowDeal d;
-    d.own = {blockIdx.x, gridDim.x, p.num_tokens};
+    d.own = {blockIdx.x, gridDim.x, p.given.num_tokens};
     d.warps = p.row_warps;
     d.pairs = cast && p.x_dtype == FP32;
     d.row_bytes = cast ? p.hidden * (d.pairs ? 4 : 2) : p.row_bytes;
@@ -63,12 +63,12 @@ __device__ __forceinline__ bool is_row_warp(const RowDeal &deal) { return warp_i
 
 __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal) {
     FirstLoads f = {};
-    f.ids = load_groups(p, given, {0, min(p.num_tokens, r.words * 32)}, warp_id());
+    f.ids = load_groups(p, given, {0, min(p.given.num_tokens, r.words * 32)}, warp_id());
     if (is_row_warp(deal)) {
         f.piece = load_piece(p, deal, warp_id());
         f.next = load_piece(p, deal, warp_id() + deal.warps);
     } else {
-        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * (WARP / p.num_topk), deal.own.below(p.num_tokens));
+        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * (WARP / p.num_topk), deal.own.below(p.given.num_tokens));
     }
     return f;
 }

@@ -38,7 +38,7 @@ plant "a signal is not sent" "TIMEOUT" combine_by_rank impl/combine_body.cuh 's/
 plant "one lane is not at a collective" "lane.* at" dispatch_by_rank impl/ring.cuh 's/__syncwarp\(\);/if (lane_id() != 5) __syncwarp();/'
 plant "one warp is not at a barrier" "barrier|no thread can go on" dispatch_by_rank impl/exchange.cuh 's/^    __syncthreads\(\);/    if (warp_id() != 1) __syncthreads();/'
 plant "rows are stored at odd addresses" "is not aligned" dispatch_by_rank impl/send_rows.cuh 's/bulk_store\(target \+/bulk_store(target + 4 +/'
-plant "a ring is larger than shared memory" "beyond memory|not of shared memory" dispatch_by_rank impl/ring.cuh 's/\(item % count\) \* bytes/(300000 + item % count * bytes)/'
+plant "a ring is larger than shared memory" "beyond memory|not of shared memory" dispatch_by_rank impl/ring.cuh 's/return stages/return stages + 300000/'
 
 echo "emulated device: $((planted - missed)) of $planted planted errors found"
 [ $missed = 0 ]

@@ -2,6 +2,7 @@
 
 use super::comm::Site;
 use super::handle::HandleMemory;
+use super::names;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
 use super::share::Regions;
@@ -356,7 +357,7 @@ impl Cuda {
         let comm = self.comm_params(fingerprint(Operation::Barrier, &[]));
         let params = BarrierParams { comm, counted: counted.into() };
         // SAFETY: the buffer's memory outlives what it enqueues.
-        unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
+        unsafe { self.launch(names::BARRIER, self.small_launch(stream), &params) }
     }
 
     /// The reads of a handle's rows end here, in stream order. `abandon`: what it has sent will not be received.
@@ -364,7 +365,7 @@ impl Cuda {
         let params =
             ReleaseParams { comm: self.comm_params(0), record: handle.record(), abandon: abandon.into() };
         // SAFETY: as above.
-        unsafe { self.launch("deepep_release", self.small_launch(stream), &params) }
+        unsafe { self.launch(names::RELEASE, self.small_launch(stream), &params) }
     }
 
     /// Gives a combine window to a handle. `pulled`: peers may still read it.
@@ -382,7 +383,7 @@ impl Cuda {
             pulled: pulled.into(),
         };
         // SAFETY: as above.
-        unsafe { self.launch("deepep_claim", self.small_launch(stream), &params) }
+        unsafe { self.launch(names::CLAIM, self.small_launch(stream), &params) }
     }
 
     /// One block with a thread for each rank.

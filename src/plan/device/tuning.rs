@@ -11,6 +11,8 @@ pub const COMBINE_THREADS: u32 = 512;
 const SIDE_WARPS: u32 = 4;
 /// By expert: one tells the peers of slices, one watches for theirs.
 const WATCH_WARPS: u32 = 2;
+/// One writes the counts that callers see.
+const COUNT_WARPS: u32 = 1;
 /// With the others at most the 24 that the kernels are compiled for.
 const MOST_RING_WARPS: u32 = 16;
 const DEFAULT_STAGES: u32 = 3;
@@ -71,10 +73,10 @@ impl Tuning {
             let enough = if stages > least { 4 } else { fewest };
             for ring_warps in (enough..=MOST_RING_WARPS).rev() {
                 let row_warps = if by_expert { ring_warps / 2 } else { ring_warps };
-                let warps = ring_warps + SIDE_WARPS + if by_expert { WATCH_WARPS } else { 0 };
+                let warps = ring_warps + SIDE_WARPS + COUNT_WARPS + if by_expert { WATCH_WARPS } else { 0 };
                 let bytes = u64::from(ring_warps * stages) * piece
                     + shared.zero_bytes
-                    + histogram_bytes(config, u64::from(warps));
+                    + routing_bytes(config, u64::from(warps));
                 if bytes <= shared.bytes {
                     return Ok(Tuning {
                         piece_bytes: piece as u32,
@@ -122,10 +124,11 @@ fn piece_bytes(shape: &DispatchShape) -> u64 {
     round_up(shape.row_bytes.div_ceil(pieces), STAGE_ALIGN)
 }
 
-fn histogram_bytes(config: &Config, warps: u64) -> u64 {
+/// Where experts live, and what counting needs.
+fn routing_bytes(config: &Config, warps: u64) -> u64 {
     let (ranks, experts) = (config.num_ranks as u64, config.experts.count() as u64);
     let expert_rows = if config.layout.by_expert() { warps } else { 1 };
-    4 * (warps * ranks + expert_rows * experts + ranks + 2 * experts)
+    round_up(4 * experts, 16) + 4 * (warps * ranks + expert_rows * experts + ranks + 2 * experts)
 }
 
 #[cfg(test)]
