@@ -82,6 +82,7 @@ functions! {
     event_create = "cuEventCreate" (*mut Pointer, c_uint);
     event_record = "cuEventRecord" (Pointer, Pointer);
     event_wait = "cuEventSynchronize" (Pointer);
+    event_query = "cuEventQuery" (Pointer);
     event_destroy = "cuEventDestroy_v2" (Pointer);
     module_load = "cuModuleLoadData" (*mut Pointer, *const c_void);
     module_function = "cuModuleGetFunction" (*mut Pointer, Pointer, *const c_char);

@@ -1,21 +1,22 @@
 //! Device memory of cuMemAlloc, which any device has, and legacy IPC, by which another process opens it.
 //!
 //! The driver's functions that give such memory back wait for every kernel on the device, also for one that waits for a peer
-//! whose turn would come after the call. So they are not called while the device has tenants, whose kernels may wait: what was
-//! dropped meanwhile is given back when the last of them goes.
+//! whose turn would come after the call. So they are called when no kernel of ours runs: what is dropped meanwhile is given
+//! back with what is dropped later.
 
 use super::api::{check, IpcHandle};
 use super::device::Device;
+use super::work::Ledger;
 use crate::error::{Error, Result, Status};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Of a device: who may have kernels that wait there, and the addresses that are to be given back.
+/// Of a device: the buffers whose kernels may wait there, and the addresses that are to be given back.
 #[derive(Default)]
 pub(super) struct Yard(Mutex<Content>);
 
 #[derive(Default)]
 struct Content {
-    tenants: usize,
+    work: Vec<Arc<Ledger>>,
     dropped: Vec<(u64, Origin)>,
 }
 
@@ -72,7 +73,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         let mut yard = self.device.yard.content();
         yard.dropped.push((self.address, self.origin));
-        yard.clear_without_tenants(&self.device);
+        yard.give_back(&self.device);
     }
 }
 
@@ -80,14 +81,28 @@ impl Yard {
     fn content(&self) -> MutexGuard<'_, Content> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    pub fn begin(&self, ledger: Arc<Ledger>) {
+        self.content().work.push(ledger);
+    }
+
+    pub fn end(&self, ledger: &Arc<Ledger>, device: &Device) {
+        let mut content = self.content();
+        content.work.retain(|other| !Arc::ptr_eq(other, ledger));
+        content.give_back(device);
+    }
 }
 
 impl Content {
-    fn clear_without_tenants(&mut self, device: &Device) {
-        if self.tenants > 0 || self.dropped.is_empty() {
+    /// Everything that was dropped, unless a kernel runs, or may run in a replay. None begins meanwhile.
+    fn give_back(&mut self, device: &Device) {
+        if self.dropped.is_empty() {
             return;
         }
         let Ok(_guard) = device.enter() else { return }; // a context that is lost has no memory either
+        let Some(_held) = self.work.iter().map(|ledger| ledger.hold()).collect::<Option<Vec<_>>>() else {
+            return;
+        };
         for (address, origin) in self.dropped.drain(..) {
             // SAFETY: allocated or opened by us, and nobody of this process uses it.
             unsafe {
@@ -97,24 +112,6 @@ impl Content {
                 };
             }
         }
-    }
-}
-
-/// Whose kernels may wait for peers. None of them runs any more when this is dropped.
-pub struct Tenant(Arc<Device>);
-
-impl Tenant {
-    pub fn new(device: &Arc<Device>) -> Tenant {
-        device.yard.content().tenants += 1;
-        Tenant(device.clone())
-    }
-}
-
-impl Drop for Tenant {
-    fn drop(&mut self) {
-        let mut yard = self.0.yard.content();
-        yard.tenants -= 1;
-        yard.clear_without_tenants(&self.0);
     }
 }
 

@@ -7,9 +7,7 @@ use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
 use super::share::Regions;
 use super::trace::Trace;
-use crate::driver::{
-    capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer, Tenant,
-};
+use crate::driver::{capture_of, pinned_bytes, Device, Launch, Memory, Pinned, Stream, StreamPointer, Work};
 use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
@@ -18,10 +16,9 @@ use crate::plan::layout::Areas;
 use crate::plan::report::Report;
 use crate::plan::request::Address;
 use crate::plan::words::{fingerprint, turns, Operation};
-use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -47,13 +44,9 @@ pub struct Cuda {
     launches: AtomicU64,
     /// The capture that the running call's stream is in, or 0.
     capture: AtomicU64,
-    /// Whether any call was captured.
-    is_replayed: AtomicBool,
     pub(super) soft_taken: Mutex<u64>,
-    /// Behind the newest kernel of each stream.
-    marks: Mutex<BTreeMap<StreamPointer, Mark>>,
-    /// Until everything above is gone.
-    _tenant: Tenant,
+    /// Goes last: then no kernel needs the memory.
+    work: Work,
 }
 
 /// What a rank keeps when its regions change.
@@ -121,7 +114,9 @@ impl Cuda {
         let next = Cuda::build(self.me, self.config.clone(), self.site.clone(), regions, lasting)?;
         // SAFETY: the layout has room for them.
         unsafe { next.write(next.own(next.layout.counters), &self.counter_bytes()?)? };
-        next.is_replayed.store(self.is_replayed.load(Ordering::Relaxed), Ordering::Relaxed);
+        if self.work.is_replayed() {
+            next.work.will_be_replayed();
+        }
         Ok(next)
     }
 
@@ -156,10 +151,8 @@ impl Cuda {
             comm,
             launches: AtomicU64::new(lasting.launches),
             capture: AtomicU64::new(0),
-            is_replayed: AtomicBool::new(false),
             soft_taken: Mutex::new(0),
-            marks: Mutex::default(),
-            _tenant: Tenant::new(&device),
+            work: Work::new(&device),
         };
         cuda.write_tables(&bases)?;
         cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
@@ -276,7 +269,9 @@ impl Cuda {
         let _guard = self.device().enter()?;
         let capture = capture_of(self.device(), stream)?;
         self.capture.store(capture, Ordering::Relaxed);
-        self.is_replayed.fetch_or(capture != 0, Ordering::Relaxed);
+        if capture != 0 {
+            self.work.will_be_replayed();
+        }
         Ok(capture)
     }
 
@@ -300,28 +295,18 @@ impl Cuda {
         let device = self.device();
         let _guard = device.enter()?;
         // SAFETY: as the caller promises.
-        unsafe { function.launch(device, &launch, params)? };
-        if self.is_captured() {
-            return Ok(()); // it runs when and where the graph is launched
-        }
-        let mut marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match marks.get(&launch.stream) {
-            Some(mark) => mark.set(launch.stream),
-            None => {
-                let mark = Mark::new(&self.site.place.device)?;
-                mark.set(launch.stream)?;
-                marks.insert(launch.stream, mark);
-                Ok(())
-            }
+        let enqueue = || unsafe { function.launch(device, &launch, params) };
+        match self.is_captured() {
+            true => enqueue(), // it runs when and where the graph is launched
+            false => self.work.enqueue(launch.stream, enqueue),
         }
     }
 
     /// Waits until no kernel of this rank uses the buffer any more. Those that wait for peers give up at once.
     pub fn drain(&self) -> Result<()> {
         self.set_timeouts(1, 1)?;
-        let marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        marks.values().try_for_each(Mark::wait)?;
-        if self.is_replayed.load(Ordering::Relaxed) {
+        self.work.wait()?;
+        if self.work.is_replayed() {
             self.wait_for_replay()?;
         }
         Ok(())

@@ -57,19 +57,27 @@ fn destroying_waits_for_no_other_buffer_with_legacy_ipc() {
     in_process("ipc", test, destroy_beside_a_kernel_that_waits);
 }
 
-/// What could not be freed beside a living buffer is, with the last one.
+/// What cannot be freed beside a kernel that waits is freed later.
 #[test]
 fn legacy_memory_is_given_back_in_the_end() {
     in_process("ipc", "sharing::lifetime::legacy_memory_is_given_back_in_the_end", || {
         const GRANULE: usize = 2 << 20;
         let world = World::create(Where::Device, 2).unwrap();
         let config = Case { ranks: 2, hidden: 4096, ..Case::default() }.config(Where::Device);
+        let arenas = [0, 1].map(|rank| Arena::new(Where::Device, rank));
         destroy(world.buffers(&config, None)); // what a first buffer takes beside its memory stays
-        let before = cuda::free_bytes();
+        let at_first = cuda::free_bytes();
         let staying = world.buffers(&config, None);
+        let beside = cuda::free_bytes();
+        barrier(staying[0], &arenas[0]);
+        std::thread::sleep(Duration::from_millis(50));
         destroy(world.buffers(&config, None));
-        assert!(cuda::free_bytes() + 2 * GRANULE < before);
+        assert!(cuda::free_bytes() + GRANULE <= beside, "the kernel waits");
+        barrier(staying[1], &arenas[1]);
+        arenas.iter().for_each(Arena::wait);
+        destroy(world.buffers(&config, None));
+        assert!(cuda::free_bytes() + GRANULE > beside, "{} of {beside}", cuda::free_bytes());
         destroy(staying);
-        assert!(cuda::free_bytes() + 2 * GRANULE >= before, "{} of {before}", cuda::free_bytes());
+        assert!(cuda::free_bytes() + GRANULE > at_first, "{} of {at_first}", cuda::free_bytes());
     });
 }
