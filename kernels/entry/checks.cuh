@@ -142,6 +142,12 @@ static_assert(__builtin_offsetof(DispatchParams, window) == 700, "DispatchParams
 static_assert(__builtin_offsetof(DispatchParams, area) == 704, "DispatchParams.area");
 static_assert(__builtin_offsetof(DispatchParams, flags) == 708, "DispatchParams.flags");
 
+static_assert(sizeof(TokenSums) == 40, "TokenSums");
+static_assert(__builtin_offsetof(TokenSums, x) == 0, "TokenSums.x");
+static_assert(__builtin_offsetof(TokenSums, stride) == 8, "TokenSums.stride");
+static_assert(__builtin_offsetof(TokenSums, bias) == 16, "TokenSums.bias");
+static_assert(__builtin_offsetof(TokenSums, carried) == 32, "TokenSums.carried");
+
 static_assert(sizeof(CombineParams) == 480, "CombineParams");
 static_assert(__builtin_offsetof(CombineParams, comm) == 0, "CombineParams.comm");
 static_assert(__builtin_offsetof(CombineParams, record) == 208, "CombineParams.record");
@@ -166,9 +172,6 @@ static_assert(__builtin_offsetof(CombineParams, side_carried) == 352, "CombinePa
 static_assert(__builtin_offsetof(CombineParams, progress) == 360, "CombineParams.progress");
 static_assert(__builtin_offsetof(CombineParams, limits) == 368, "CombineParams.limits");
 static_assert(__builtin_offsetof(CombineParams, out) == 376, "CombineParams.out");
-static_assert(__builtin_offsetof(CombineParams, out_stride) == 384, "CombineParams.out_stride");
-static_assert(__builtin_offsetof(CombineParams, bias) == 392, "CombineParams.bias");
-static_assert(__builtin_offsetof(CombineParams, out_carried) == 408, "CombineParams.out_carried");
 static_assert(__builtin_offsetof(CombineParams, max_recv_rows) == 416, "CombineParams.max_recv_rows");
 static_assert(__builtin_offsetof(CombineParams, max_expert_rows) == 424, "CombineParams.max_expert_rows");
 static_assert(__builtin_offsetof(CombineParams, num_topk) == 432, "CombineParams.num_topk");
@@ -243,9 +246,6 @@ static_assert(__builtin_offsetof(SlottedCombineParams, carried) == 328, "Slotted
 static_assert(__builtin_offsetof(SlottedCombineParams, rows) == 336, "SlottedCombineParams.rows");
 static_assert(__builtin_offsetof(SlottedCombineParams, side_carried) == 344, "SlottedCombineParams.side_carried");
 static_assert(__builtin_offsetof(SlottedCombineParams, out) == 352, "SlottedCombineParams.out");
-static_assert(__builtin_offsetof(SlottedCombineParams, out_stride) == 360, "SlottedCombineParams.out_stride");
-static_assert(__builtin_offsetof(SlottedCombineParams, bias) == 368, "SlottedCombineParams.bias");
-static_assert(__builtin_offsetof(SlottedCombineParams, out_carried) == 384, "SlottedCombineParams.out_carried");
 static_assert(__builtin_offsetof(SlottedCombineParams, num_topk) == 392, "SlottedCombineParams.num_topk");
 static_assert(__builtin_offsetof(SlottedCombineParams, num_experts) == 396, "SlottedCombineParams.num_experts");
 static_assert(__builtin_offsetof(SlottedCombineParams, max_tokens) == 400, "SlottedCombineParams.max_tokens");

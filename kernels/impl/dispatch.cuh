@@ -154,19 +154,13 @@ template <class Params> __device__ __forceinline__ bool is_area_taken(const Para
     return p.area && op.words.areas >> (p.area - 1) & 1;
 }
 
-// Before a whole or a sending dispatch may write. False: it has failed or is refused (then op.status is BUSY), also while
-// rows of the handle's last dispatch are still read in place.
-__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &guard) {
-    OperationState &op = s.op;
-    guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
-    if (guard == REFUSED) {
-        __syncthreads(); // all have read the status
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
-        return false;
-    }
-    begin_counting(p.comm, op.epoch);
-    return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
+// Before a dispatch may write. False: it has failed or is refused, also while rows of the handle's last dispatch are still read
+// in place. counted: a count exchange comes before the first row.
+template <class Params> __device__ __forceinline__ bool enter(const Params &p, OperationState &op, Guard &guard, bool counted) {
+    if (op.status != SUCCESS) return false;
+    bool taken = op.held.open || op.held.area || is_area_taken(p, op);
+    guard = taken ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, counted);
+    return enter_window(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 
 // The end of an operation that did not succeed. All threads of every block.

@@ -139,14 +139,8 @@ __device__ __forceinline__ bool signal_sent(const DispatchParams &p, DispatchSha
 }
 
 __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, const DispatchShared &s, Guard guard) {
-    Outcome o = no_outcome();
-    o.sent = true;
-    o.signals[DATA] = 1;
+    Outcome o = sent_outcome(guard, DISPATCH_WINDOW, p.window);
     o.signals[COUNTS] = p.flags & CACHED ? 0 : (u32)(s.exchange - s.op.words.sent[COUNTS]) + 1;
-    o.signals[ENTER] = guard == ENTRY_BARRIER;
-    o.kind = DISPATCH_WINDOW;
-    o.window = p.window;
-    o.ends = OPEN;
     o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
 }
@@ -227,7 +221,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (!cached) prefetch_routing(p, tokens);
     begin(p.comm, op, record);
     Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    if (!enter(p, op, guard, !(p.flags & CACHED))) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     Homes homes = load_homes(p, homes_area(p, dynamic));

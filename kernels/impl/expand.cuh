@@ -84,11 +84,7 @@ __device__ inline void fill_pads(const DispatchParams &p, const i32 *matrix, con
     u64 start = 0;
     for (u32 base = 0; base < p.local_experts; base += WARP) {
         u32 l = base + lane_id();
-        i32 count = 0;
-        if (l < p.local_experts) {
-            u32 expert = __ldg(at<const u32>(p.expert_order) + first + l);
-            for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + expert] : 0;
-        }
+        i32 count = rows_of_local(p, matrix, l);
         for (u32 j = 0; j < min(WARP, p.local_experts - base); j++) {
             u32 n = (u32)__shfl_sync(FULL, count, j);
             u64 end = start + round_up(n, p.alignment);

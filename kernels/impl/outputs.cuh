@@ -46,6 +46,15 @@ __device__ inline Received sum_received(const DispatchParams &p, const i32 *matr
     return r;
 }
 
+// What all ranks together send to a local expert; 0 beyond the last.
+__device__ __forceinline__ i32 rows_of_local(const DispatchParams &p, const i32 *matrix, u32 local) {
+    if (local >= p.local_experts) return 0;
+    u32 first = __ldg(at<const u32>(p.rank_first) + p.comm.rank), expert = __ldg(at<const u32>(p.expert_order) + first + local);
+    i32 count = 0;
+    for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * count_columns(p) + p.comm.ranks + expert] : 0;
+    return count;
+}
+
 // Expert counts and offsets, clamped to the capacity, and the totals in r. One warp; by rank offsets are not aligned.
 __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, Received &r, bool by_expert, bool write) {
     u32 columns = count_columns(p), first = __ldg(at<const u32>(p.rank_first) + p.comm.rank);
@@ -53,11 +62,7 @@ __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, R
     bool drops = false;
     for (u32 base = 0; base < p.local_experts; base += WARP) {
         u32 l = base + lane_id();
-        i32 count = 0;
-        if (l < p.local_experts) {
-            u32 expert = __ldg(at<const u32>(p.expert_order) + first + l);
-            for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + expert] : 0;
-        }
+        i32 count = rows_of_local(p, matrix, l);
         i32 size = (i32)round_up((u32)count, p.alignment), sum = size;
         for (u32 d = 1; d < WARP; d *= 2) {
             i32 below = __shfl_up_sync(FULL, sum, d);

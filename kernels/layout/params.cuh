@@ -101,6 +101,13 @@ struct DispatchParams {
     u32 flags;
 };
 
+// Where a combine's sums go.
+struct TokenSums {
+    u64 x, stride;
+    u64 bias[2];             // rows like those of x, or 0
+    u64 carried;             // f32[num_tokens][topk], or 0
+};
+
 struct CombineParams {
     CommParams comm;
 
@@ -120,10 +127,7 @@ struct CombineParams {
     u64 progress;            // u64[source][slices]
     u64 limits;              // u64[source]: rows of this window of the source's that are expert rows (EXACT)
 
-    // output
-    u64 out, out_stride;
-    u64 bias[2];
-    u64 out_carried;
+    TokenSums out;
 
     u64 max_recv_rows, max_expert_rows;
     u32 num_topk, num_experts, local_experts, alignment;

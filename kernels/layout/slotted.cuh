@@ -63,10 +63,7 @@ struct SlottedCombineParams {
     u64 rows;                // [max_tokens][topk] rows without gaps
     u64 side_carried;        // f32[max_tokens][topk][topk]
 
-    // output
-    u64 out, out_stride;
-    u64 bias[2];
-    u64 out_carried;
+    TokenSums out;
 
     u32 num_topk, num_experts, max_tokens;
     u32 row_bytes, dtype;

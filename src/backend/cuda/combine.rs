@@ -48,6 +48,17 @@ pub struct CombineCall<'a> {
     pub stream: StreamPointer,
 }
 
+impl CombineOutput<'_> {
+    pub(super) fn sums(&self) -> TokenSums {
+        TokenSums {
+            x: self.target.x.data as u64,
+            stride: self.stride,
+            bias: self.target.bias.map(|bias| bias as u64),
+            carried: self.target.carried_weights as u64,
+        }
+    }
+}
+
 impl CombineCall<'_> {
     pub(super) fn kernel(&self, layout: Layout) -> &'static str {
         let part = Part::of(self.send.is_some(), self.receive.is_some());
@@ -76,10 +87,7 @@ impl Cuda {
             fill_input(&mut params, input, by_expert, call.shape.exact);
         }
         if let Some(output) = &call.receive {
-            params.out = output.target.x.data as u64;
-            params.out_stride = output.stride;
-            params.bias = output.target.bias.map(|bias| bias as u64);
-            params.out_carried = output.target.carried_weights as u64;
+            params.out = output.sums();
             params.topk_weights = output.weights;
         }
         let launch = Launch {

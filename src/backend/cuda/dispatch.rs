@@ -88,11 +88,25 @@ impl Cuda {
             dynamic_bytes: tuning.shared_bytes,
             stream: call.stream,
         };
-        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
-        // caller's is its own care.
-        unsafe { self.launch(call.kernel(self.config.layout), launch, &params)? };
+        // SAFETY: the struct is this kernel's.
+        unsafe { self.enqueue_dispatch(handle, call, launch, &params, params.comm.launch) }
+    }
+
+    /// # Safety
+    /// `params` are those of the call's kernel.
+    pub(super) unsafe fn enqueue_dispatch<T: Copy>(
+        &self,
+        handle: &mut HandleMemory,
+        call: &DispatchCall,
+        launch: Launch,
+        params: &T,
+        number: u64,
+    ) -> Result<()> {
+        // SAFETY: as promised; the buffer's and the handle's memory outlives what they enqueue, and the caller's is its own
+        // care.
+        unsafe { self.launch(call.kernel(self.config.layout), launch, params)? };
         if call.receive.is_some() {
-            handle.awaited = params.comm.launch;
+            handle.awaited = number;
         }
         Ok(())
     }

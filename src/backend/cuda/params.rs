@@ -183,6 +183,14 @@ shared_with_kernels! {
         flags: u32,
     }
 
+    /// Where a combine's sums go.
+    struct TokenSums {
+        x: u64,
+        stride: u64,
+        bias: [u64; 2],
+        carried: u64,
+    }
+
     struct CombineParams {
         comm: CommParams,
         record: u64,
@@ -206,10 +214,7 @@ shared_with_kernels! {
         side_carried: u64,
         progress: u64,
         limits: u64,
-        out: u64,
-        out_stride: u64,
-        bias: [u64; 2],
-        out_carried: u64,
+        out: TokenSums,
         max_recv_rows: u64,
         max_expert_rows: u64,
         num_topk: u32,
@@ -285,10 +290,7 @@ shared_with_kernels! {
         carried: u64,
         rows: u64,
         side_carried: u64,
-        out: u64,
-        out_stride: u64,
-        bias: [u64; 2],
-        out_carried: u64,
+        out: TokenSums,
         num_topk: u32,
         num_experts: u32,
         max_tokens: u32,

@@ -33,13 +33,8 @@ impl Cuda {
             dynamic_bytes: tuning.shared_bytes,
             stream: call.stream,
         };
-        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
-        // caller's is its own care.
-        unsafe { self.launch(call.kernel(self.config.layout), launch, &params)? };
-        if call.receive.is_some() {
-            handle.awaited = params.comm.launch;
-        }
-        Ok(())
+        // SAFETY: the struct is this kernel's.
+        unsafe { self.enqueue_dispatch(handle, call, launch, &params, params.comm.launch) }
     }
 
     fn slotted_tuning(&self, work: SlottedWork, asked: i32) -> Result<SlottedTuning> {

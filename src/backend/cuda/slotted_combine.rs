@@ -19,10 +19,7 @@ impl Cuda {
             fill_input(&mut params, input, call.shape.exact);
         }
         if let Some(output) = &call.receive {
-            params.out = output.target.x.data as u64;
-            params.out_stride = output.stride;
-            params.bias = output.target.bias.map(|bias| bias as u64);
-            params.out_carried = output.target.carried_weights as u64;
+            params.out = output.sums();
             params.topk_weights = output.weights;
         }
         let work = SlotWork {

@@ -66,6 +66,17 @@ impl<'a> Player<'a> {
         self.arena.wait();
     }
 
+    /// Several times, with other inputs each time.
+    fn replay(&self, record: &Record, lanes: &[Lane], times: usize) -> Outputs {
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * lanes.len() + i));
+            self.play(record);
+            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+        }
+        outputs
+    }
+
     fn barrier(&self, buffer: usize, stream: Stream) {
         ok(unsafe { deep_ep_buffer_barrier(self.buffers[buffer].0, stream) });
     }
@@ -317,13 +328,7 @@ pub fn forked(case: Case, times: usize) {
             lanes[1].pair(other);
             join(other, stream);
         });
-        let mut outputs = Vec::new();
-        for time in 0..times {
-            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * 2 + i));
-            player.play(&graph);
-            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
-        }
-        outputs
+        player.replay(&graph, &lanes, times)
     });
 }
 
@@ -335,12 +340,6 @@ pub fn two_buffers(case: Case, times: usize) {
             lanes.iter().for_each(|lane| lane.pair(stream));
             player.barrier(1, stream);
         });
-        let mut outputs = Vec::new();
-        for time in 0..times {
-            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * 2 + i));
-            player.play(&graph);
-            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
-        }
-        outputs
+        player.replay(&graph, &lanes, times)
     });
 }
