@@ -53,7 +53,7 @@ impl Terms<'_> {
         let (parcel, own) = self.group.agree(made, self.alive, self.timeout)?;
         let parcels = self.group.all_gather(&parcel.encode(), self.alive, self.timeout)?;
         self.take(&own, |rank| {
-            let parcel = Parcel::decode(&parcels[rank]).ok_or_else(|| nothing())?;
+            let parcel = Parcel::decode(&parcels[rank]).ok_or_else(nothing)?;
             parcel.open(self.device, sharing, own.bytes())
         })
     }
@@ -112,7 +112,7 @@ impl Parcel {
             return Memory::import_bytes(device, sharing, self.handle, bytes).map(Arc::new);
         }
         let memory = passed_on().get(&self.address).and_then(Weak::upgrade);
-        let memory = memory.ok_or_else(|| nothing())?;
+        let memory = memory.ok_or_else(nothing)?;
         memory.open_to(device)?;
         Ok(memory)
     }
