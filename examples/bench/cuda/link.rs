@@ -51,7 +51,7 @@ pub fn measure(ends: usize, shared: bool, amount: Amount) -> Outcome<Link> {
     for number in 0..ends {
         let ordinal = number % devices;
         let gpu = Gpu::open(ordinal)?;
-        let own = Memory::allocate(&opened[ordinal], 2 * amount.bytes, &users).map_err(text)?;
+        let own = Memory::allocate(&opened[ordinal], None, 2 * amount.bytes, &users).map_err(text)?;
         let stream = gpu.stream()?;
         stream.set(own.address(), 0x3c, 2 * amount.bytes)?;
         stream.wait()?;

@@ -1,5 +1,6 @@
 //! CUDA graphs: what a graph's replays give, with other inputs each time, is what the host backend gives for the same calls.
 
+mod killed;
 mod lane;
 mod lost;
 mod refused;
@@ -17,6 +18,7 @@ use deepep::capi::*;
 use lane::Lane;
 use std::ffi::c_void;
 
+pub use killed::{go_on_alone, kill_in_the_middle, Middle};
 pub use lost::{destroy_under_replay, kill_in_replay, survivors};
 pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive};
 pub use reset::{all_alive, one_left_out};
@@ -111,7 +113,7 @@ fn play(
             let buffers: Vec<Buffer> = sets.iter().map(|set| set[rank]).collect();
             let meeting = &meeting;
             scope.spawn(move || {
-                let arena = Arena::new(place);
+                let arena = Arena::new(place, rank);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
                 let outputs = script(&player);
                 for buffer in &player.buffers {
@@ -309,7 +311,8 @@ pub fn apart(case: Case, times: usize) {
 pub fn forked(case: Case, times: usize) {
     same(&case, 1, &|player| {
         let lanes = [player.lane(0), player.lane(0)];
-        let beside = Arena::new(if player.stream().is_null() { Where::Host } else { Where::Device });
+        let place = if player.stream().is_null() { Where::Host } else { Where::Device };
+        let beside = Arena::new(place, player.rank);
         let join = |first: Stream, second: Stream| {
             if !first.is_null() {
                 cuda::join(first, second);
