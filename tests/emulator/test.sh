@@ -16,7 +16,7 @@ case $which in
 all) tests=$all ;;
 selection) # what is not too slow for every run
     tests=$(grep -vxEf <(listed slow) <<<"$all")
-    export DEEPEP_GPU_STRESS=${DEEPEP_GPU_STRESS:-1}
+    export DEEPEP_GPU_STRESS=${DEEPEP_GPU_STRESS:-1} DEEPEP_GPU_SHAPES=${DEEPEP_GPU_SHAPES:-6}
     ;;
 *) tests=$(grep -F -- "$which" <<<"$all") || { echo "no GPU test is called $which" >&2; exit 2; } ;;
 esac

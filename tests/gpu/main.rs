@@ -17,6 +17,7 @@ mod ranks;
 mod reports;
 mod rng;
 mod run;
+mod shapes;
 mod sharing;
 mod stamped;
 mod stress;
