@@ -41,7 +41,7 @@ __device__ __forceinline__ void leave(const SlottedCombineParams &p, OperationSt
     }
     if (blockIdx.x != 0) return;
     __syncthreads();
-    if (op.status != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
+    if (op.failed != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
     if (threadIdx.x == 0) end_settled(p.comm, op);
 }
 

@@ -191,8 +191,10 @@ impl<'a> Lane<'a> {
     fn combine_from(&self, rows: usize, stream: *mut c_void) -> deep_ep_status_t {
         let input = self.giving(rows, stream);
         if self.case.split {
-            ok(unsafe { deep_ep_handle_combine_send(self.handle, &input, stream) });
-            return self.combine_recv(stream);
+            return match unsafe { deep_ep_handle_combine_send(self.handle, &input, stream) } {
+                deep_ep_status_t::DEEP_EP_SUCCESS => self.combine_recv(stream),
+                refused => refused,
+            };
         }
         unsafe { deep_ep_handle_combine(self.handle, &input, &self.summing(), stream) }
     }

@@ -2,6 +2,7 @@
 
 mod lane;
 mod lost;
+mod mismatch;
 mod overlap;
 mod refused;
 mod reset;
