@@ -6,7 +6,8 @@
 # make test-gpu-sanitizers  its small cases under compute-sanitizer: races, barriers, bounds, uninitialised reads
 # make bench     the host backend's numbers, as ratios measured in the same run
 # make bench-gpu the CUDA backend's numbers, on a machine with GPUs, into RESULTS=tests/gpu/results; target/gpu-bench is the program
-# make bench-report  tables in BENCHMARKS.md and a picture from RESULTS
+# make bench-report  tables in BENCHMARKS.md and SYNCHRONIZATION.md and a picture from RESULTS
+# make gpu-all   all that needs GPUs, each part in its time: benchmark, tests, sanitizers; PARTS="numbered=150 tests=240" for some
 # make install   PREFIX=/usr/local [DESTDIR=]
 # Each target sets up what it needs: Debian packages by .ci/setup, Python packages in target/venv.
 
@@ -17,7 +18,7 @@ NVCC_WHEELS := nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-cccl nvi
 CUDA_VENV := target/cuda-venv
 
 .PHONY: all build cuda test-gpu test-gpu-sanitizers target/gpu-tests target/gpu-tests-plain demo test test-emulated test-rust \
-	test-python test-go bench bench-gpu target/gpu-bench bench-report install lint clean setup
+	test-python test-go bench bench-gpu gpu-all target/gpu-bench bench-report install lint clean setup
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -46,8 +47,9 @@ test-gpu-sanitizers:
 		test -x target/gpu-tests -a -x target/gpu-tests-plain
 	tests/gpu/sanitizers.sh target/gpu-tests target/gpu-tests-plain
 
+# Stripped, since they travel.
 GPU_TESTS = cargo test --no-run --release --features cuda --test gpu --message-format=json | \
-	sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp {} $@
+	sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} strip -o $@ {}
 
 target/gpu-tests: cuda
 	$(GPU_TESTS)
@@ -57,11 +59,14 @@ target/gpu-tests-plain: cuda target/gpu-tests
 
 # The kernels as C++ and a driver that runs them: see tests/emulator. Of their own profile, so that they are in no other build.
 EMULATED := target/emulated
+EMULATED_NVCC = DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc \
+	NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)"
 
 test-emulated: $(EMULATED)/libcuda.so.1
-	DEEPEP_NVCC=$(CURDIR)/tests/emulator/nvcc NVCC_APPEND_FLAGS="-DEMULATOR=$$(cat tests/emulator/{nvcc,*.h,ptx/*} | cksum | cut -d' ' -f1)" \
-		cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
+	$(EMULATED_NVCC) cargo test --no-run --profile emulated --features cuda --test gpu --message-format=json | \
 		sed -n 's/.*"name":"gpu".*"executable":"\([^"]*\)".*/\1/p' | xargs -I{} cp --remove-destination {} $(EMULATED)/gpu-tests
+	$(EMULATED_NVCC) cargo build --profile emulated --features cuda --example bench
+	tests/emulator/bench.sh $(EMULATED)/examples/bench $(CURDIR)/$<
 	tests/emulator/mutations.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
 	tests/emulator/test.sh $(EMULATED)/gpu-tests $(CURDIR)/$<
 
@@ -106,11 +111,17 @@ bench-gpu:
 
 target/gpu-bench: cuda
 	cargo build --release --features cuda --example bench
-	cp target/release/examples/bench $@
+	strip -o $@ target/release/examples/bench
+
+gpu-all:
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory target/gpu-bench target/gpu-tests target/gpu-tests-plain || \
+		test -x target/gpu-bench -a -x target/gpu-tests -a -x target/gpu-tests-plain
+	tests/gpu/all.sh $(RESULTS) $(PARTS)
 
 bench-report:
+	$(if $(wildcard $(RESULTS)/*.json),,$(error there are no results in $(RESULTS)))
 	cargo run --release --quiet --example bench -- cuda $(addprefix --from ,$(wildcard $(RESULTS)/*.json)) \
-		--markdown BENCHMARKS.md --plot $(RESULTS)/cuda.png
+		--markdown BENCHMARKS.md --sync-markdown SYNCHRONIZATION.md --plot $(RESULTS)/cuda.png
 
 install: build
 	bindings/install.sh $(PREFIX) $(DESTDIR)

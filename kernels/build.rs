@@ -1,5 +1,5 @@
 //! Part of the build script: kernels/entry/*.cu to one image each, with machine code for every architecture and PTX for
-//! what comes after them.
+//! what comes after them. The benchmark's own kernels are an image too, but not the library's.
 
 use crate::Result;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,10 @@ const PTX: &str = "90";
 const NVCC_VERSION: &str = "release 13.0";
 /// More flags, which nvcc itself takes from the environment.
 const NVCC_FLAGS: &str = "NVCC_APPEND_FLAGS";
+
+/// The kernels of the benchmark; it finds their image by this variable of the build.
+const PROBES: &str = "kernels/bench/probes.cu";
+const PROBES_VARIABLE: &str = "DEEPEP_BENCH_PROBES";
 
 /// Compiles into `out` and writes `images.rs` there: `static IMAGES: [Image; n]`.
 pub fn compile(root: &Path, out: &Path) -> Result<()> {
@@ -29,7 +33,10 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
     let target = out.ancestors().nth(4).unwrap_or(out);
     let images = target.join("kernels").join(stamp(root, &nvcc)?);
     std::fs::create_dir_all(&images)?;
-    let queue = Mutex::new(sources.iter());
+    let probes = root.join(PROBES);
+    println!("cargo:rustc-env={PROBES_VARIABLE}={}", image_of(&probes, &images).display());
+    let all: Vec<PathBuf> = sources.iter().cloned().chain([probes]).collect();
+    let queue = Mutex::new(all.iter());
     let failed = Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).min(sources.len());
     std::thread::scope(|scope| {
@@ -61,8 +68,9 @@ pub fn compile(root: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether the file holds a family of kernels.
 fn is_large(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|data| data.len() > 900)
+    std::fs::read_to_string(path).is_ok_and(|text| text.contains("kernel.cuh"))
 }
 
 fn image_of(source: &Path, images: &Path) -> PathBuf {
@@ -78,7 +86,7 @@ fn archs() -> String {
 /// A number for compiler, architectures and all kernel sources (FNV-1a).
 fn stamp(root: &Path, nvcc: &Path) -> Result<String> {
     let mut paths = Vec::new();
-    for layer in ["entry", "impl", "comm", "layout", "ptx"] {
+    for layer in ["entry", "impl", "comm", "layout", "ptx", "bench"] {
         for entry in std::fs::read_dir(root.join("kernels").join(layer))? {
             paths.push(entry?.path());
         }
@@ -107,7 +115,7 @@ fn compile_one(nvcc: &Path, source: &Path, images: &Path) -> Result<()> {
     // Two builds may be at it at once: whole files appear under the final name.
     let part = image.with_extension(format!("{}.part", std::process::id()));
     let mut command = Command::new(nvcc);
-    command.args(["-std=c++17", "-O3", "-fatbin", "-diag-suppress", "128"]);
+    command.args(["-std=c++17", "-O3", "-fatbin", "-diag-suppress", "128", "-Werror", "all-warnings"]);
     for arch in archs().split(',') {
         command.arg("-gencode").arg(format!("arch=compute_{arch},code=sm_{arch}"));
     }

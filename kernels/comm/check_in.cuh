@@ -1,12 +1,14 @@
 // How the books of a slotted operation are closed without a ticket that anybody waits for. The block that stores its outcome
 // must know that all others have read the buffer's words and sent: they check in, and none waits for an answer.
 #pragma once
+#include "signal.cuh"
 #include "wait.cuh"
 
 namespace ep {
 
 constexpr u32 BAD_ID = 1 << 16; // above the count of blocks, one for each that has seen a bad id
 constexpr u32 TICKET_CHECKED_IN = 5;
+constexpr u32 TICKET_LEFT = 6;
 
 __device__ __forceinline__ void check_in(const CommParams &c, bool bad) {
     ptx::add_release_gpu(&buffer_state(c)->tickets[TICKET_CHECKED_IN], bad ? 1 + BAD_ID : 1);
@@ -27,6 +29,21 @@ EP_SELDOM bool await_check_in(const CommParams &c, OperationState &op, bool &bad
     }
     ptx::store_relaxed_gpu(ticket, 0);
     return true;
+}
+
+// All threads of every block, when all is done. acknowledges: the peers are to be told that this rank has read a window; then
+// every block has read it first, and the outcome has not been stored yet.
+__device__ __forceinline__ void leave(const CommParams &c, OperationState &op, u64 turn, Outcome o, bool acknowledges) {
+    if (acknowledges) {
+        if (!pass_ticket(c, op, TICKET_LEFT)) return;
+        o.acknowledged = acknowledge(c, op);
+        if (threadIdx.x == 0) finish(c, op, o);
+        return;
+    }
+    if (blockIdx.x != 0) return;
+    __syncthreads();
+    if (op.failed != SUCCESS) return fail(c, op, turn); // not all blocks have checked in
+    if (threadIdx.x == 0) end_settled(c, op);
 }
 
 } // namespace ep

@@ -60,6 +60,31 @@ __device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &
     return guard == WRITE_AT_ONCE || pass_guard_that_waits(c, op, guard, kind, window);
 }
 
+// The start of an operation whose guard is known. All threads of every block. False: it is refused (then op.status is BUSY)
+// or has failed.
+__device__ __forceinline__ bool enter_window(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
+    if (guard == REFUSED) {
+        __syncthreads(); // all have read the status
+        if (threadIdx.x == 0) op.status = BUSY;
+        __syncthreads();
+        return false;
+    }
+    begin_counting(c, op.epoch);
+    return pass_guard(c, op, guard, kind, window);
+}
+
+// What an operation changes that sends rows to a window.
+__device__ __forceinline__ Outcome sent_outcome(Guard guard, u32 kind, u32 window) {
+    Outcome o = no_outcome();
+    o.sent = true;
+    o.signals[DATA] = 1;
+    o.signals[ENTER] = guard == ENTRY_BARRIER;
+    o.kind = kind;
+    o.window = window;
+    o.ends = OPEN;
+    return o;
+}
+
 // A barrier with an epoch of its own. One block; true in one thread, if all have come.
 __device__ __forceinline__ bool meet(const CommParams &c, OperationState &op) {
     begin_counting(c, op.epoch);

@@ -103,4 +103,11 @@ EP_SELDOM void fail(const CommParams &c, OperationState &op, u64 number) {
     __syncthreads();
 }
 
+// For kernels of one block: whether the operation may go on.
+__device__ __forceinline__ bool begin_alone(const CommParams &c, OperationState &op, const HandleRecord *record) {
+    begin(c, op, record);
+    if (op.status == CONCURRENT_USE) fail(c, op, 0);
+    return op.status == SUCCESS;
+}
+
 } // namespace ep

@@ -8,9 +8,7 @@ using namespace ep;
 extern "C" __global__ void __launch_bounds__(1024, 1) deepep_claim(const __grid_constant__ ClaimParams p) {
     __shared__ OperationState op;
     HandleRecord *record = at<HandleRecord>(p.record);
-    begin(p.comm, op, record);
-    if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
-    if (op.status != SUCCESS) return;
+    if (!begin_alone(p.comm, op, record)) return;
     u64 bit = 1ull << p.window;
     bool mine = op.held.claim == 1 + p.window;
     Guard guard = p.pulled ? guard_of_window(p.comm, op, COMBINE_WINDOW, p.window) : WRITE_AT_ONCE;

@@ -17,9 +17,7 @@ __device__ void abandon(HandleRecord *record, const OperationState &op, Outcome 
 extern "C" __global__ void __launch_bounds__(1024, 1) deepep_release(const __grid_constant__ ReleaseParams p) {
     __shared__ OperationState op;
     HandleRecord *record = at<HandleRecord>(p.record);
-    begin(p.comm, op, record);
-    if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
-    if (op.status != SUCCESS) return;
+    if (!begin_alone(p.comm, op, record)) return;
     bool ends = op.held.open || (p.abandon && (record->dispatching || record->combining));
     bool acknowledged = ends && acknowledge(p.comm, op);
     __syncthreads();

@@ -1,21 +1,9 @@
 // Slotted combine by rank: slots hold the callers' partial sums. The receiving half serves REDUCED by expert too.
 #include "../impl/slot_combine.cuh"
+#include "kernel.cuh"
 
 using namespace ep;
 
-#define DEEPEP_COMBINE(name, body, ...)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(512, 1) name(const __grid_constant__ SlottedCombineParams p) {                \
-        extern __shared__ __align__(16) char shared[];                                                                         \
-        __shared__ CombineShared s;                                                                                            \
-        body(p, s, ##__VA_ARGS__);                                                                                             \
-    }
-
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_bf16, (slotted_whole<RowBf16, Kind::BY_RANK>), shared)
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_bf16_send, (slotted_send<RowBf16, Kind::BY_RANK>))
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_bf16_recv, (slotted_receive<RowBf16, Kind::BY_RANK>), shared)
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_fp16, (slotted_whole<RowFp16, Kind::BY_RANK>), shared)
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_fp16_send, (slotted_send<RowFp16, Kind::BY_RANK>))
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_fp16_recv, (slotted_receive<RowFp16, Kind::BY_RANK>), shared)
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_fp32, (slotted_whole<RowFp32, Kind::BY_RANK>), shared)
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_fp32_send, (slotted_send<RowFp32, Kind::BY_RANK>))
-DEEPEP_COMBINE(deepep_slotted_combine_by_rank_fp32_recv, (slotted_receive<RowFp32, Kind::BY_RANK>), shared)
+DEEPEP_COMBINE(deepep_slotted_combine_by_rank, , SlottedCombineParams, slotted_whole<Row, Kind::BY_RANK>(p, s, dynamic))
+DEEPEP_COMBINE(deepep_slotted_combine_by_rank, _send, SlottedCombineParams, slotted_send<Row, Kind::BY_RANK>(p, s))
+DEEPEP_COMBINE(deepep_slotted_combine_by_rank, _recv, SlottedCombineParams, slotted_receive<Row, Kind::BY_RANK>(p, s, dynamic))

@@ -16,7 +16,7 @@ __device__ __forceinline__ char *cast_scale_target(const DispatchParams &p, cons
 
 // The expert row of a lane's pair on this rank, or -1.
 __device__ __forceinline__ i32 own_place(const DispatchParams &p, const Sending &sending, const Sent &s) {
-    return s.id >= 0 && sending.homes[s.id].rank == p.comm.rank && (u64)s.place < p.out_rows ? s.place : -1;
+    return s.id >= 0 && sending.homes[s.id].rank == p.comm.rank && (u64)s.place < p.out.rows ? s.place : -1;
 }
 
 // Like send_rows for whole rows. A stage holds the row as it was given, then the FP8 row, then its scales.

@@ -35,7 +35,7 @@ template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const Combin
     if (BY_ROW) return sum_carried(p, token, r.id, r.row >= 0, rank, r.row >= 0 ? side + (u64)r.row * p.num_topk * 4 : 0);
     float sum = 0.0f; // one value per expert row
     if (r.row >= 0) sum = __fadd_rn(sum, at<const float>(side)[r.row]);
-    if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = r.id >= 0 ? sum : 0.0f;
+    if (lane_id() < p.num_topk) at<float>(p.out.carried)[token * p.num_topk + lane_id()] = r.id >= 0 ? sum : 0.0f;
 }
 
 // One partial row per destination (BY_ROW; by rank, or REDUCED by its largest k), or every expert row (EXACT).
@@ -54,13 +54,13 @@ template <class Row, bool BY_ROW> __device__ inline void pull_rows(const Combine
         u64 from = r.row >= 0 ? window_row(p, rank, (u32)r.row) : 0;
         Terms t = make_terms(r.row >= 0, by_rank ? rank << 5 | lane_id() : lane_id(), from, r.weight);
         auto start = [&](u32 place, Sum<Row> &sum) { start_token<Row>(p, token, place, sum); };
-        auto finish = [&](u32 place, const Sum<Row> &sum) { ptx::store_row16(at<char>(p.out + token * p.out_stride + place), sum.rounded()); };
+        auto finish = [&](u32 place, const Sum<Row> &sum) { ptx::store_row16(at<char>(p.out.x + token * p.out.stride + place), sum.rounded()); };
         if (!BY_ROW && p.topk_weights)
             sum_piece<Row, true>(t, offset, p.row_bytes, start, finish);
         else
             sum_piece<Row, false>(t, offset, p.row_bytes, start, finish);
         if (!BY_ROW && offset == 0 && r.row >= 0) atomicAdd(tally + rank, 1);
-        if (offset == 0 && p.out_carried) pull_carried<BY_ROW>(p, token, r);
+        if (offset == 0 && p.out.carried) pull_carried<BY_ROW>(p, token, r);
     }
 }
 

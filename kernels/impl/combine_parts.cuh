@@ -17,13 +17,13 @@ struct CombineShared {
 // bias0, bias0 + bias1, or zero.
 template <class Row, class P> __device__ __forceinline__ void start_token(const P &p, u64 token, u32 place, Sum<Row> &sum) {
     sum.clear();
-    if (p.bias[0]) {
+    if (p.out.bias[0]) {
         float x[Row::COUNT];
-        Row::unpack(ptx::load_row16(at<const char>(p.bias[0] + token * p.out_stride + place)), x);
+        Row::unpack(ptx::load_row16(at<const char>(p.out.bias[0] + token * p.out.stride + place)), x);
 #pragma unroll
         for (u32 i = 0; i < Row::COUNT; i++) sum.f[i] = x[i];
     }
-    if (p.bias[1]) sum.add(ptx::load_row16(at<const char>(p.bias[1] + token * p.out_stride + place)));
+    if (p.out.bias[1]) sum.add(ptx::load_row16(at<const char>(p.out.bias[1] + token * p.out.stride + place)));
 }
 
 // By expert: whether rows are weighted on the expert's rank.
@@ -44,7 +44,7 @@ template <class P> __device__ __forceinline__ void sum_carried(const P &p, u64 t
         u64 row = term_row(t, j);
         if (lane_id() < p.num_topk) sum = __fadd_rn(sum, at<const float>(row)[lane_id()]);
     }
-    if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = id >= 0 ? sum : 0.0f;
+    if (lane_id() < p.num_topk) at<float>(p.out.carried)[token * p.num_topk + lane_id()] = id >= 0 ? sum : 0.0f;
 }
 
 // A warp that waits least.
@@ -78,24 +78,11 @@ template <class P> __device__ __forceinline__ bool guard_combine(const P &p, Com
         guard = REFUSED;
     else if (!(p.flags & GUARDED))
         guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
-    if (guard == REFUSED) {
-        __syncthreads();
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
-        return false;
-    }
-    begin_counting(p.comm, op.epoch);
-    return pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window);
+    return enter_window(p.comm, op, guard, COMBINE_WINDOW, p.window);
 }
 
 template <class P> __device__ __forceinline__ Outcome combine_outcome(const P &p, const OperationState &op, Guard guard) {
-    Outcome o = no_outcome();
-    o.sent = true;
-    o.signals[DATA] = 1;
-    o.signals[ENTER] = guard == ENTRY_BARRIER;
-    o.kind = COMBINE_WINDOW;
-    o.window = p.window;
-    o.ends = OPEN;
+    Outcome o = sent_outcome(guard, COMBINE_WINDOW, p.window);
     o.reader = o.claimer = at<HandleRecord>(p.record);
     return o;
 }

@@ -28,9 +28,9 @@ struct DispatchShared {
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
-    if (!p.num_tokens_device) return p.num_tokens;
-    i32 n = __ldg(at<const i32>(p.num_tokens_device));
-    return n < 0 ? 0 : min((u32)n, p.num_tokens);
+    if (!p.given.num_tokens_device) return p.given.num_tokens;
+    i32 n = __ldg(at<const i32>(p.given.num_tokens_device));
+    return n < 0 ? 0 : min((u32)n, p.given.num_tokens);
 }
 
 // This block's tokens: whole slices where arrival is announced by slices.
@@ -115,13 +115,13 @@ __device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *d
 // Brings on the way what counting will read, while the buffer's state is read.
 __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens tokens) {
     constexpr u32 LINE = 128;
-    u64 row = (u64)p.num_topk * p.id_bytes, begin = p.topk_idx + tokens.begin * row, end = p.topk_idx + tokens.end * row;
+    u64 row = (u64)p.num_topk * p.given.id_bytes, begin = p.given.topk_idx + tokens.begin * row, end = p.given.topk_idx + tokens.end * row;
     for (u64 a = begin / LINE * LINE + threadIdx.x * LINE; a < end; a += blockDim.x * LINE) ptx::prefetch_l1(at<const char>(a));
     if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_home) + threadIdx.x * LINE);
     if (threadIdx.x * LINE < p.comm.ranks) ptx::prefetch_l1(at<const char>(p.comm.alive) + threadIdx.x * LINE);
-    if (!p.topk_weights) return;
+    if (!p.given.topk_weights) return;
     row = (u64)p.num_topk * 4;
-    for (u64 a = (p.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.topk_weights + tokens.end * row; a += blockDim.x * LINE)
+    for (u64 a = (p.given.topk_weights + tokens.begin * row) / LINE * LINE + threadIdx.x * LINE; a < p.given.topk_weights + tokens.end * row; a += blockDim.x * LINE)
         ptx::prefetch_l1(at<const char>(a));
 }
 
@@ -154,19 +154,13 @@ template <class Params> __device__ __forceinline__ bool is_area_taken(const Para
     return p.area && op.words.areas >> (p.area - 1) & 1;
 }
 
-// Before a whole or a sending dispatch may write. False: it has failed or is refused (then op.status is BUSY), also while
-// rows of the handle's last dispatch are still read in place.
-__device__ inline bool enter(const DispatchParams &p, DispatchShared &s, Guard &guard) {
-    OperationState &op = s.op;
-    guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, !(p.flags & CACHED));
-    if (guard == REFUSED) {
-        __syncthreads(); // all have read the status
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
-        return false;
-    }
-    begin_counting(p.comm, op.epoch);
-    return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
+// Before a dispatch may write. False: it has failed or is refused, also while rows of the handle's last dispatch are still read
+// in place. counted: a count exchange comes before the first row.
+template <class Params> __device__ __forceinline__ bool enter(const Params &p, OperationState &op, Guard &guard, bool counted) {
+    if (op.status != SUCCESS) return false;
+    bool taken = op.held.open || op.held.area || is_area_taken(p, op);
+    guard = taken ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, counted);
+    return enter_window(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 
 // The end of an operation that did not succeed. All threads of every block.

@@ -140,14 +140,8 @@ __device__ __forceinline__ bool signal_sent(const DispatchParams &p, DispatchSha
 }
 
 __device__ __forceinline__ Outcome dispatch_outcome(const DispatchParams &p, const DispatchShared &s, Guard guard) {
-    Outcome o = no_outcome();
-    o.sent = true;
-    o.signals[DATA] = 1;
+    Outcome o = sent_outcome(guard, DISPATCH_WINDOW, p.window);
     o.signals[COUNTS] = p.flags & CACHED ? 0 : (u32)(s.exchange - s.op.words.sent[COUNTS]) + 1;
-    o.signals[ENTER] = guard == ENTRY_BARRIER;
-    o.kind = DISPATCH_WINDOW;
-    o.window = p.window;
-    o.ends = OPEN;
     o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
 }
@@ -158,10 +152,10 @@ __device__ inline void copy_out(const DispatchParams &p, DispatchShared &s, char
     if (lane_id() == 0) ptx::fence_proxy_async();
     u64 base = own_base(p.comm);
     u32 warps = p.row_warps + p.expand_warps;
-    u64 n = min(rows, p.out_rows), begin = n * blockIdx.x / gridDim.x, end = n * (blockIdx.x + 1) / gridDim.x;
+    u64 n = min(rows, p.out.rows), begin = n * blockIdx.x / gridDim.x, end = n * (blockIdx.x + 1) / gridDim.x;
     for (u64 row = begin + warp_id(); row < end; row += warps) {
         const char *from = at<const char>(base + p.rows + row * p.row_stride);
-        char *to = at<char>(p.out_x + row * p.out_x_stride);
+        char *to = at<char>(p.out.x + row * p.out.x_stride);
         for (u32 i = lane_id() * 16; i < p.row_bytes; i += WARP * 16) ptx::store_row16(to + i, ptx::load_row16(from + i));
         if (p.scale_bytes) store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), row, lane_id(), WARP);
     }
@@ -228,7 +222,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (!cached) prefetch_routing(p, tokens);
     begin(p.comm, op, record);
     Guard guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS || !enter(p, s, guard)) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
+    if (!enter(p, op, guard, !(p.flags & CACHED))) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     char *zeros = dynamic + ring_bytes(p);
     Homes homes = load_homes(p, homes_area(p, dynamic));
@@ -242,7 +236,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
             if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
             return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
         }
-    } else if (p.topk_weights) {
+    } else if (p.given.topk_weights) {
         replace_weights(p, tokens);
         __syncthreads();
     }

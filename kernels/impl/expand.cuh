@@ -7,22 +7,22 @@ namespace ep {
 
 // One row's scales to one place, at any column stride; 16 bytes at a time where columns are adjacent.
 template <class Params> __device__ __forceinline__ void store_scales_at(const Params &p, const char *from, u64 to, u32 lane, u32 lanes) {
-    if (p.out_scale_col_stride == 4 && p.scale_bytes % 16 == 0 && to % 16 == 0) {
+    if (p.out.scale_col_stride == 4 && p.scale_bytes % 16 == 0 && to % 16 == 0) {
         for (u32 i = lane; i < p.scale_bytes / 16; i += lanes) at<uint4>(to)[i] = reinterpret_cast<const uint4 *>(from)[i];
     } else if (p.scale_bytes % 4 == 0) {
-        for (u32 i = lane; i < p.scale_bytes / 4; i += lanes) *at<u32>(to + i * p.out_scale_col_stride) = reinterpret_cast<const u32 *>(from)[i];
+        for (u32 i = lane; i < p.scale_bytes / 4; i += lanes) *at<u32>(to + i * p.out.scale_col_stride) = reinterpret_cast<const u32 *>(from)[i];
     } else {
         for (u32 i = lane; i < p.scale_bytes; i += lanes) at<u8>(to)[i] = reinterpret_cast<const u8 *>(from)[i];
     }
 }
 
 __device__ __forceinline__ void store_scales(const DispatchParams &p, const char *from, u64 place, u32 lane, u32 lanes) {
-    store_scales_at(p, from, p.out_scales + place * p.out_scale_row_stride, lane, lanes);
+    store_scales_at(p, from, p.out.scales + place * p.out.scale_row_stride, lane, lanes);
 }
 
 // Scales of the pairs of one group, `pairs` of them: lane i holds the i-th pair's expert row and where its scales lie.
 __device__ __forceinline__ void expand_scales(const DispatchParams &p, u32 pairs, i32 place, u64 from) {
-    if (p.out_scale_col_stride != 4 || p.scale_bytes % 16 != 0 || p.out_scale_row_stride % 16 != 0 || p.out_scales % 16 != 0) {
+    if (p.out.scale_col_stride != 4 || p.scale_bytes % 16 != 0 || p.out.scale_row_stride % 16 != 0 || p.out.scales % 16 != 0) {
         for (u32 j = 0; j < pairs; j++)
             store_scales(p, at<const char>(__shfl_sync(FULL, from, j)), (u64)__shfl_sync(FULL, place, j), lane_id(), WARP);
         return;
@@ -37,7 +37,7 @@ __device__ __forceinline__ void expand_scales(const DispatchParams &p, u32 pairs
             u32 j = first + b * WARP + lane_id(), pair = min(j / chunks, WARP - 1), part = j % chunks;
             u64 row = __shfl_sync(FULL, from, pair);
             i32 target = __shfl_sync(FULL, place, pair);
-            to[b] = p.out_scales + (u64)target * p.out_scale_row_stride + part * 16;
+            to[b] = p.out.scales + (u64)target * p.out.scale_row_stride + part * 16;
             if (j < total) v[b] = ptx::load_row16(at<const uint4>(row) + part);
         }
 #pragma unroll
@@ -59,14 +59,14 @@ __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, 
         i32 id = has ? at<const i32>(base + p.side_ids)[index] : -1;
         i64 source = has ? at<const i64>(base + p.side_source)[row] : -1;
         if (has) {
-            at<i32>(p.recv_positions)[index] = (u64)place < p.out_rows ? place : -1;
+            at<i32>(p.recv_positions)[index] = (u64)place < p.out.rows ? place : -1;
             at<float>(p.recv_weights)[index] = weight;
         }
-        bool wanted = (u64)place < p.out_rows; // -1 is not
+        bool wanted = (u64)place < p.out.rows; // -1 is not
         if (wanted) {
-            at<i32>(p.out_ids)[place] = id;
-            at<float>(p.out_weights)[place] = weight;
-            at<i64>(p.out_source)[place] = source;
+            at<i32>(p.out.ids)[place] = id;
+            at<float>(p.out.weights)[place] = weight;
+            at<i64>(p.out.source)[place] = source;
         }
         u32 mask = __ballot_sync(FULL, wanted);
         if (!with_scales || !p.scale_bytes || !mask) continue;
@@ -84,26 +84,22 @@ __device__ inline void fill_pads(const DispatchParams &p, const i32 *matrix, con
     u64 start = 0;
     for (u32 base = 0; base < p.local_experts; base += WARP) {
         u32 l = base + lane_id();
-        i32 count = 0;
-        if (l < p.local_experts) {
-            u32 expert = __ldg(at<const u32>(p.expert_order) + first + l);
-            for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + expert] : 0;
-        }
+        i32 count = rows_of_local(p, matrix, l);
         for (u32 j = 0; j < min(WARP, p.local_experts - base); j++) {
             u32 n = (u32)__shfl_sync(FULL, count, j);
             u64 end = start + round_up(n, p.alignment);
-            for (u64 row = start + n + (warp + warps - (base + j) % warps) % warps; row < end && row < p.out_rows; row += warps) {
-                u64 to = p.out_x + row * p.out_x_stride;
+            for (u64 row = start + n + (warp + warps - (base + j) % warps) % warps; row < end && row < p.out.rows; row += warps) {
+                u64 to = p.out.x + row * p.out.x_stride;
                 for (u32 at_byte = lane_id() * zero_bytes; at_byte < p.row_bytes; at_byte += WARP * zero_bytes)
                     ptx::bulk_store(at<char>(to + at_byte), zeros, min(zero_bytes, p.row_bytes - at_byte));
                 if (p.scale_bytes) {
-                    for (u32 i = lane_id(); i < p.scale_bytes / 4; i += WARP) *at<u32>(p.out_scales + row * p.out_scale_row_stride + i * p.out_scale_col_stride) = 0;
-                    for (u32 i = p.scale_bytes / 4 * 4 + lane_id(); i < p.scale_bytes; i += WARP) at<u8>(p.out_scales + row * p.out_scale_row_stride)[i] = 0;
+                    for (u32 i = lane_id(); i < p.scale_bytes / 4; i += WARP) *at<u32>(p.out.scales + row * p.out.scale_row_stride + i * p.out.scale_col_stride) = 0;
+                    for (u32 i = p.scale_bytes / 4 * 4 + lane_id(); i < p.scale_bytes; i += WARP) at<u8>(p.out.scales + row * p.out.scale_row_stride)[i] = 0;
                 }
                 if (lane_id() == 0) {
-                    at<i32>(p.out_ids)[row] = -1;
-                    at<float>(p.out_weights)[row] = 0.0f;
-                    at<i64>(p.out_source)[row] = -1;
+                    at<i32>(p.out.ids)[row] = -1;
+                    at<float>(p.out.weights)[row] = 0.0f;
+                    at<i64>(p.out.source)[row] = -1;
                 }
             }
             start = end;
@@ -157,7 +153,7 @@ __device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, co
 #pragma unroll
             for (u32 i = 0; i < MAX_STAGES; i++)
                 if (i == (loaded / pieces) % MAX_STAGES) {
-                    places[i] = (u64)place < p.out_rows ? place : -1;
+                    places[i] = (u64)place < p.out.rows ? place : -1;
                     moving[i] = loading;
                 }
         }
@@ -177,7 +173,7 @@ __device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, co
                 row = moving[i];
             }
         wait_full(ring, moved);
-        if (place >= 0) ptx::bulk_store(at<char>(p.out_x + (u64)place * p.out_x_stride) + offset, ring.stage(moved), min(p.piece_bytes, p.row_bytes - offset));
+        if (place >= 0) ptx::bulk_store(at<char>(p.out.x + (u64)place * p.out.x_stride) + offset, ring.stage(moved), min(p.piece_bytes, p.row_bytes - offset));
         ptx::bulk_commit();
         if (offset == 0) arrived(row, place);
         if (ring.count > 1)

@@ -41,23 +41,28 @@ __device__ inline Received sum_received(const DispatchParams &p, const i32 *matr
     Received r = {};
     r.true_rows = (u32)ptx::warp_sum(rows);
     r.rows = min(r.true_rows, p.max_recv_rows);
-    r.handed = min(r.rows, p.out_rows);
+    r.handed = min(r.rows, p.out.rows);
     if (p.flags & LINK_MAY_OVERFLOW) r.true_rows = max(r.true_rows, at<const HandleRecord>(p.record)->sent_rows);
     return r;
+}
+
+// What all ranks together send to a local expert; 0 beyond the last.
+__device__ __forceinline__ i32 rows_of_local(const DispatchParams &p, const i32 *matrix, u32 local) {
+    if (local >= p.local_experts) return 0;
+    u32 first = __ldg(at<const u32>(p.rank_first) + p.comm.rank), expert = __ldg(at<const u32>(p.expert_order) + first + local);
+    i32 count = 0;
+    for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * count_columns(p) + p.comm.ranks + expert] : 0;
+    return count;
 }
 
 // Expert counts and offsets, clamped to the capacity, and the totals in r. One warp; by rank offsets are not aligned.
 __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, Received &r, bool by_expert, bool write) {
     u32 columns = count_columns(p), first = __ldg(at<const u32>(p.rank_first) + p.comm.rank);
-    u64 carried = 0, limit = by_expert ? p.out_rows : ~0ull;
+    u64 carried = 0, limit = by_expert ? p.out.rows : ~0ull;
     bool drops = false;
     for (u32 base = 0; base < p.local_experts; base += WARP) {
         u32 l = base + lane_id();
-        i32 count = 0;
-        if (l < p.local_experts) {
-            u32 expert = __ldg(at<const u32>(p.expert_order) + first + l);
-            for (u32 s = 0; s < p.comm.ranks; s++) count += is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + expert] : 0;
-        }
+        i32 count = rows_of_local(p, matrix, l);
         i32 size = (i32)round_up((u32)count, p.alignment), sum = size;
         for (u32 d = 1; d < WARP; d *= 2) {
             i32 below = __shfl_up_sync(FULL, sum, d);
@@ -66,8 +71,8 @@ __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, R
         u64 start = carried + (u32)(sum - size), present = start >= limit ? 0 : min((u64)(u32)count, limit - start);
         drops = drops || present < (u32)count;
         if (write && l < p.local_experts) {
-            at<i32>(p.out_expert_counts)[l] = (i32)present;
-            if (by_expert) at<i64>(p.out_expert_offsets)[l] = (i64)min(start, limit);
+            at<i32>(p.out.expert_counts)[l] = (i32)present;
+            if (by_expert) at<i64>(p.out.expert_offsets)[l] = (i64)min(start, limit);
             if (p.host_counts) at<i64>(p.host_counts)[3 + l] = (i64)present;
             *expert_counter(p.comm, l) += present;
         }
@@ -97,25 +102,25 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
         }
         i64 start = carried + sum - n;
         if (s < p.comm.ranks) {
-            at<i32>(p.out_rank_counts)[s] = (i32)max((i64)0, min((i64)n, fit - start));
+            at<i32>(p.out.rank_counts)[s] = (i32)max((i64)0, min((i64)n, fit - start));
             count_received(p.comm, s, (u64)max((i64)0, min((i64)n, link - start)), p.wire_bytes);
         }
         carried += __shfl_sync(FULL, sum, WARP - 1);
     }
     if (lane_id() != 0) return;
     u64 needed = by_expert ? r.true_expert_rows : r.true_rows;
-    at<i64>(p.out_true_rows)[0] = (i64)r.true_rows;
-    at<i64>(p.out_true_rows)[1] = (i64)needed;
-    if (by_expert) at<i64>(p.out_expert_offsets)[p.local_experts] = (i64)r.expert_rows;
+    at<i64>(p.out.true_rows)[0] = (i64)r.true_rows;
+    at<i64>(p.out.true_rows)[1] = (i64)needed;
+    if (by_expert) at<i64>(p.out.expert_offsets)[p.local_experts] = (i64)r.expert_rows;
     HandleRecord *record = at<HandleRecord>(p.record);
     record->rows = by_expert ? r.rows : r.handed;
     record->link_rows = r.rows;
     record->expert_rows = r.expert_rows;
-    record->capacity = p.out_rows;
+    record->capacity = p.out.rows;
     if (r.true_rows > r.rows)
         report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.max_recv_rows, (i64)r.true_rows);
     else if (by_expert ? r.drops_places : r.handed < r.rows)
-        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out_rows, (i64)needed);
+        report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out.rows, (i64)needed);
 }
 
 // Experts' counts of the first `rows` rows in the window, by rank. A team of one block; `shared` has room for a number per
@@ -128,7 +133,7 @@ __device__ inline void count_rows(const DispatchParams &p, u64 rows, i32 *shared
         if (ids[i] >= 0) atomicAdd(shared + ids[i], 1);
     t.sync();
     for (u32 l = t.index; l < p.local_experts; l += t.threads) {
-        at<i32>(p.out_expert_counts)[l] = shared[l];
+        at<i32>(p.out.expert_counts)[l] = shared[l];
         if (p.host_counts) at<i64>(p.host_counts)[3 + l] = shared[l];
         *expert_counter(p.comm, l) += (u32)shared[l];
     }
@@ -166,24 +171,24 @@ __device__ inline void fill_words(u64 out, u64 begin, u64 end, u32 value, const 
 
 // Ids -1, weights 0 and sources -1 from row `begin` up to the capacity. topk: ids per row of the output.
 __device__ inline void fill_past_end(const DispatchParams &p, u64 begin, u32 topk, const Team &t) {
-    fill_words(p.out_ids, begin * topk, p.out_rows * topk, FULL, t);
-    fill_words(p.out_weights, begin * topk, p.out_rows * topk, 0, t);
-    fill_words(p.out_source, begin * 2, p.out_rows * 2, FULL, t);
+    fill_words(p.out.ids, begin * topk, p.out.rows * topk, FULL, t);
+    fill_words(p.out.weights, begin * topk, p.out.rows * topk, 0, t);
+    fill_words(p.out.source, begin * 2, p.out.rows * 2, FULL, t);
 }
 
 // A dispatch that ends unsatisfied still leaves counts of zero and no ids. All threads of the blocks that call it.
 __device__ inline void write_nothing(const DispatchParams &p, bool by_expert, const Team &t) {
     fill_past_end(p, 0, by_expert ? 1 : p.num_topk, t);
     if (t.block != 0) return;
-    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<i32>(p.out_rank_counts)[i] = 0;
-    for (u32 i = t.index; i < p.local_experts; i += t.threads) at<i32>(p.out_expert_counts)[i] = 0;
+    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<i32>(p.out.rank_counts)[i] = 0;
+    for (u32 i = t.index; i < p.local_experts; i += t.threads) at<i32>(p.out.expert_counts)[i] = 0;
     if (by_expert)
-        for (u32 i = t.index; i <= p.local_experts; i += t.threads) at<i64>(p.out_expert_offsets)[i] = 0;
-    if (t.index < 2) at<i64>(p.out_true_rows)[t.index] = 0;
+        for (u32 i = t.index; i <= p.local_experts; i += t.threads) at<i64>(p.out.expert_offsets)[i] = 0;
+    if (t.index < 2) at<i64>(p.out.true_rows)[t.index] = 0;
     if (t.index == 0) {
         HandleRecord *record = at<HandleRecord>(p.record);
         record->rows = record->expert_rows = record->link_rows = 0;
-        record->capacity = p.out_rows;
+        record->capacity = p.out.rows;
         if (p.host_counts) {
             for (u32 i = 1; i < 3 + p.local_experts; i++) at<i64>(p.host_counts)[i] = 0;
             publish_counts_word(p);
@@ -203,10 +208,10 @@ __device__ inline void copy_words(u64 to, u64 from, u64 words, const Team &t) {
 
 // By rank: side data leaves the window for the outputs.
 __device__ inline void receive_side_by_rank(const DispatchParams &p, u64 rows, const Team &t) {
-    u64 base = own_base(p.comm), n = min(rows, p.out_rows);
-    copy_words(p.out_ids, base + p.side_ids, n * p.num_topk, t);
-    copy_words(p.out_weights, base + p.side_weights, n * p.num_topk, t);
-    copy_words(p.out_source, base + p.side_source, n * 2, t);
+    u64 base = own_base(p.comm), n = min(rows, p.out.rows);
+    copy_words(p.out.ids, base + p.side_ids, n * p.num_topk, t);
+    copy_words(p.out.weights, base + p.side_weights, n * p.num_topk, t);
+    copy_words(p.out.source, base + p.side_source, n * 2, t);
 }
 
 } // namespace ep

@@ -105,7 +105,7 @@ template <class Row> __device__ __forceinline__ void pull_piece_of_one(const Com
             start_token<Row>(p, token, place, sum);
             sum.add(t.own == 0 ? partial[u] : v[first + u]);
             sum.add(t.own == 0 ? v[first + u] : partial[u]);
-            ptx::store_row16(at<char>(p.out + token * p.out_stride + place), sum.rounded());
+            ptx::store_row16(at<char>(p.out.x + token * p.out.stride + place), sum.rounded());
         }
     }
 }
@@ -132,7 +132,7 @@ template <class Row> __device__ __forceinline__ void pull_unit_of_many(const Com
         }
     }
     if (t.own != FULL && t.own >= t.peers.count) sum.add(partial[0]);
-    if (here) ptx::store_row16(at<char>(p.out + token * p.out_stride + place), sum.rounded());
+    if (here) ptx::store_row16(at<char>(p.out.x + token * p.out.stride + place), sum.rounded());
 }
 
 // Carried weights of a token: from the peers' windows, and from the caller's array for this rank's experts.
@@ -152,7 +152,7 @@ __device__ __forceinline__ void pull_carried_reduced(const CombineParams &p, u64
     } else if (row >= 0) {
         v = at<const float>(peer_base(p.comm, rank) + p.side_carried)[(u64)row * p.num_topk + lane_id()];
     }
-    if (lane_id() < p.num_topk) at<float>(p.out_carried)[token * p.num_topk + lane_id()] = __fadd_rn(0.0f, v);
+    if (lane_id() < p.num_topk) at<float>(p.out.carried)[token * p.num_topk + lane_id()] = __fadd_rn(0.0f, v);
 }
 
 // The next of this block's tokens that none of its warps has taken; all blocks go through the tokens side by side. One warp.
@@ -193,7 +193,7 @@ template <class Row> __device__ inline void pull_role(const CombineParams &p, Co
             for (u32 offset = 0; offset < p.row_bytes; offset += OWN_PIECE) pull_piece_of_one<Row>(p, t, token, offset);
         else
             for (u32 offset = 0; offset < p.row_bytes; offset += UNIT) pull_unit_of_many<Row>(p, t, token, offset + lane_id() * 16);
-        if (p.out_carried) pull_carried_reduced(p, token, r, place);
+        if (p.out.carried) pull_carried_reduced(p, token, r, place);
     }
 }
 

@@ -80,7 +80,7 @@ __device__ __forceinline__ Segment segment_of(Tokens tokens, u32 topk, u32 warp,
 }
 
 template <class Params> __device__ __forceinline__ i64 load_id(const Params &p, u64 index) {
-    return p.id_bytes == 8 ? __ldg(at<const i64>(p.topk_idx) + index) : (i64)__ldg(at<const i32>(p.topk_idx) + index);
+    return p.given.id_bytes == 8 ? __ldg(at<const i64>(p.given.topk_idx) + index) : (i64)__ldg(at<const i32>(p.given.topk_idx) + index);
 }
 
 // -1 for an id that is out of range, occurred earlier in its row, or belongs to a rank that was given up.
@@ -134,7 +134,7 @@ __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h
                 Pair pair = pair_of(tokens, first + j, p.num_topk);
                 bool present = pair.valid && first + j < s.end;
                 given[j] = present ? load_id(p, pair.index) : -1;
-                weight[j] = present && p.topk_weights ? __ldg(at<const float>(p.topk_weights) + pair.index) : 1.0f;
+                weight[j] = present && p.given.topk_weights ? __ldg(at<const float>(p.given.topk_weights) + pair.index) : 1.0f;
             }
 #pragma unroll
             for (u32 j = 0; j < AHEAD; j++)
@@ -148,7 +148,7 @@ __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h
 __device__ inline void replace_weights(const DispatchParams &p, Tokens tokens) {
     u64 begin = (u64)tokens.begin * p.num_topk, end = (u64)tokens.end * p.num_topk;
     for (u64 i = begin + threadIdx.x; i < end; i += blockDim.x)
-        at<float>(p.weights)[i] = at<const i32>(p.ids)[i] >= 0 ? __ldg(at<const float>(p.topk_weights) + i) : 0.0f;
+        at<float>(p.weights)[i] = at<const i32>(p.ids)[i] >= 0 ? __ldg(at<const float>(p.given.topk_weights) + i) : 0.0f;
 }
 
 // What the blocks have counted, in the first exchange (round 0) or the second.

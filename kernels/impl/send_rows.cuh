@@ -28,7 +28,7 @@ __device__ __forceinline__ char *row_target(const DispatchParams &p, const Sendi
     if (s.id < 0) return nullptr;
     u32 rank = sending.homes[s.id].rank;
     if (sending.expand_own && rank == p.comm.rank)
-        return (u64)s.place >= p.out_rows ? nullptr : at<char>(p.out_x + (u64)s.place * p.out_x_stride);
+        return (u64)s.place >= p.out.rows ? nullptr : at<char>(p.out.x + (u64)s.place * p.out.x_stride);
     return s.row < 0 ? nullptr : at<char>(peer_base(p.comm, rank) + p.rows + (u64)s.row * p.row_stride);
 }
 
@@ -48,8 +48,8 @@ struct RowPieces {
 // cast: whole rows of the input type.
 __device__ __forceinline__ RowPieces row_pieces(const DispatchParams &p, Tokens tokens, u32 index, u32 warps, bool cast) {
     RowPieces r;
-    r.x = p.x;
-    r.x_stride = p.x_stride;
+    r.x = p.given.x;
+    r.x_stride = p.given.x_stride;
     r.first = tokens.begin + index;
     r.step = warps;
     u32 count = tokens.end - tokens.begin;

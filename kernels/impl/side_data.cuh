@@ -26,12 +26,12 @@ __device__ __forceinline__ Run make_run(bool wanted, i32 row) {
 
 // 16 bytes of a token's scales, read at once where the caller's rows allow it; what lies beyond the row is zero.
 template <class Params> __device__ __forceinline__ uint4 load_scales(const Params &p, u64 token, u32 part) {
-    u64 from = p.x_scales + token * p.x_scale_stride;
-    bool wide = (p.x_scales | p.x_scale_stride) % 16 == 0 && p.x_scale_col_stride == 4;
+    u64 from = p.given.x_scales + token * p.given.x_scale_stride;
+    bool wide = (p.given.x_scales | p.given.x_scale_stride) % 16 == 0 && p.given.x_scale_col_stride == 4;
     if (wide && part * 16 + 16 <= p.scale_bytes) return __ldg(at<const uint4>(from + part * 16));
     u32 w[4]; // scale_bytes is a multiple of 4
 #pragma unroll
-    for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.x_scale_col_stride)) : 0;
+    for (u32 b = 0; b < 4; b++) w[b] = part * 16 + b * 4 < p.scale_bytes ? __ldg(at<const u32>(from + (part * 4 + b) * p.given.x_scale_col_stride)) : 0;
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 

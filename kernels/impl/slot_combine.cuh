@@ -31,20 +31,6 @@ __device__ __forceinline__ void settle(const SlottedCombineParams &p, OperationS
     if (!acknowledges(p, op, o)) store_outcome(p.comm, op, o);
 }
 
-// All threads of every block, when all is done.
-__device__ __forceinline__ void leave(const SlottedCombineParams &p, OperationState &op, u64 turn, Outcome o) {
-    if (acknowledges(p, op, o)) {
-        if (!pass_ticket(p.comm, op, TICKET_SUMMED)) return;
-        o.acknowledged = acknowledge(p.comm, op);
-        if (threadIdx.x == 0) finish(p.comm, op, o);
-        return;
-    }
-    if (blockIdx.x != 0) return;
-    __syncthreads();
-    if (op.failed != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
-    if (threadIdx.x == 0) end_settled(p.comm, op);
-}
-
 // Rows to the slots of the peers, and the word that they have come. False: the operation has ended.
 template <class Row, Kind KIND> __device__ __forceinline__ bool push_all(const SlottedCombineParams &p, CombineShared &s, u32 sources, Guard &guard) {
     // What this warp pushes first is on its way before the buffer's state is known.
@@ -82,7 +68,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(co
     if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
     if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) return;
     sums.sum(p, shared);
-    leave(p, op, turn, o);
+    leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }
 
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(const SlottedCombineParams &p, CombineShared &s) {
@@ -90,7 +76,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(con
     if (!push_all<Row, KIND>(p, s, p.comm.ranks, guard)) return end_combine(p, s);
     Outcome o = combine_outcome(p, s.op, guard);
     settle(p, s.op, o);
-    leave(p, s.op, s.op.words.sent[DATA], o);
+    leave(p.comm, s.op, s.op.words.sent[DATA], o, acknowledges(p, s.op, o));
 }
 
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(const SlottedCombineParams &p, CombineShared &s, char *shared) {
@@ -107,7 +93,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(
     if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
     if (!wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0)) return;
     sums.sum(p, shared);
-    leave(p, s.op, turn, o);
+    leave(p.comm, s.op, turn, o, acknowledges(p, s.op, o));
 }
 
 } // namespace ep

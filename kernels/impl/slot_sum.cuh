@@ -100,7 +100,7 @@ __device__ __forceinline__ void sum_slots(const SlottedCombineParams &p, u32 tok
     uint4 out[SLOT_UNITS];
 #pragma unroll
     for (u32 u = 0; u < SLOT_UNITS; u++) out[u] = sum[u].rounded();
-    store_piece(p, p.out + token * p.out_stride, offset, out);
+    store_piece(p, p.out.x + token * p.out.stride, offset, out);
 }
 
 // The tokens of one warp: prepared before the peers' rows are here, then summed.
@@ -147,7 +147,7 @@ template <class Row, Kind KIND> struct SlotSums {
                 sum_slots<Row, true>(p, token, offset, terms, own);
             else
                 sum_slots<Row, false>(p, token, offset, terms, own);
-            if (offset == 0 && p.out_carried) carry(p, token);
+            if (offset == 0 && p.out.carried) carry(p, token);
             if (next < jobs) terms = slot_terms(p, next / pieces, route);
             job = next;
         }

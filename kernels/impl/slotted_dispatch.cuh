@@ -3,7 +3,6 @@
 #pragma once
 #include "../comm/arrival.cuh"
 #include "../comm/check_in.cuh"
-#include "../comm/check_in.cuh"
 #include "../comm/guard.cuh"
 #include "slotted_expand.cuh"
 #include "slotted_side.cuh"
@@ -15,21 +14,6 @@ struct SlottedShared {
     u32 bad_id;              // a token of this block has one
     u32 no_room;             // it has been sent, so it is received, but handed out it cannot be
 };
-
-// Before anything is stored to a peer. False: the operation has failed or is refused (then op.status is BUSY), also while
-// rows of the handle's last dispatch are still read in place.
-__device__ inline bool enter_slotted(const SlottedDispatchParams &p, OperationState &op, Guard &guard) {
-    if (op.status != SUCCESS) return false;
-    guard = op.held.open || op.held.area || is_area_taken(p, op) ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, false);
-    if (guard == REFUSED) {
-        __syncthreads(); // all have read the status
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
-        return false;
-    }
-    begin_counting(p.comm, op.epoch);
-    return pass_guard(p.comm, op, guard, DISPATCH_WINDOW, p.window);
-}
 
 // The end of an operation that did not succeed. All threads of every block.
 EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, bool by_expert, bool has_outputs) {
@@ -44,7 +28,7 @@ EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, b
 
 __device__ __forceinline__ RowDeal deal_rows(const SlottedDispatchParams &p, bool cast) {
     RowDeal d;
-    d.own = {blockIdx.x, gridDim.x, p.num_tokens};
+    d.own = {blockIdx.x, gridDim.x, p.given.num_tokens};
     d.warps = p.row_warps;
     d.pairs = cast && p.x_dtype == FP32;
     d.row_bytes = cast ? p.hidden * (d.pairs ? 4 : 2) : p.row_bytes;
@@ -63,12 +47,12 @@ __device__ __forceinline__ bool is_row_warp(const RowDeal &deal) { return warp_i
 
 __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal) {
     FirstLoads f = {};
-    f.ids = load_groups(p, given, {0, min(p.num_tokens, r.words * 32)}, warp_id());
+    f.ids = load_groups(p, given, {0, min(p.given.num_tokens, r.words * 32)}, warp_id());
     if (is_row_warp(deal)) {
         f.piece = load_piece(p, deal, warp_id());
         f.next = load_piece(p, deal, warp_id() + deal.warps);
     } else {
-        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * (WARP / p.num_topk), deal.own.below(p.num_tokens));
+        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * (WARP / p.num_topk), deal.own.below(p.given.num_tokens));
     }
     return f;
 }
@@ -119,13 +103,7 @@ __device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, con
 }
 
 __device__ __forceinline__ Outcome slotted_outcome(const SlottedDispatchParams &p, Guard guard) {
-    Outcome o = no_outcome();
-    o.sent = true;
-    o.signals[DATA] = 1;
-    o.signals[ENTER] = guard == ENTRY_BARRIER;
-    o.kind = DISPATCH_WINDOW;
-    o.window = p.window;
-    o.ends = OPEN;
+    Outcome o = sent_outcome(guard, DISPATCH_WINDOW, p.window);
     o.claimer = at<HandleRecord>(p.record); // what it had claimed was for rows of the dispatch before
     return o;
 }
@@ -189,21 +167,6 @@ EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sen
     if (bad) report_bad_id(p, s.op);
 }
 
-// All threads of every block, when all is done.
-__device__ __forceinline__ void leave_slotted(const SlottedDispatchParams &p, OperationState &op, u64 turn, Outcome o) {
-    if (o.received && acknowledges(p)) {
-        // Every block has read the window before this rank says so.
-        if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
-        o.acknowledged = acknowledge(p.comm, op);
-        if (threadIdx.x == 0) finish(p.comm, op, o);
-        return;
-    }
-    if (blockIdx.x != 0) return;
-    __syncthreads();
-    if (op.failed != SUCCESS) return fail(p.comm, op, turn); // not all blocks have checked in
-    if (threadIdx.x == 0) end_settled(p.comm, op);
-}
-
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
     constexpr bool WHOLE = PART == Part::WHOLE;
     OperationState &op = s.op;
@@ -222,7 +185,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (is_last_thread) s.bad_id = s.no_room = 0;
     begin(p.comm, op, started);
     Guard guard = WRITE_AT_ONCE;
-    if (!enter_slotted(p, op, guard)) return end_slotted(p, op, BY_EXPERT, WHOLE);
+    if (!enter(p, op, guard, false)) return end_slotted(p, op, BY_EXPERT, WHOLE);
     if (blockIdx.x == 0) name_operation(p.comm, op);
     bool bad = false;
     send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first, bad);
@@ -233,7 +196,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
     if (is_last_thread) settle(p, s, true, count, o);
     if (WHOLE && !receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA])) return;
-    leave_slotted(p, op, op.words.sent[DATA], o);
+    leave(p.comm, op, op.words.sent[DATA], o, o.received && acknowledges(p));
 }
 
 template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -259,7 +222,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
     Outcome o = received_outcome(p, no_outcome(), next);
     if (is_last_thread) settle(p, s, false, 0, o);
-    if (receive_slotted<BY_EXPERT>(p, r, s, turn)) leave_slotted(p, op, turn, o);
+    if (receive_slotted<BY_EXPERT>(p, r, s, turn)) leave(p.comm, op, turn, o, acknowledges(p));
 }
 
 } // namespace ep

@@ -76,16 +76,16 @@ __device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchPara
 __device__ __forceinline__ i32 place_within(const SlottedDispatchParams &p, const SlabStarts &starts, const ReceivedPiece &r) {
     if ((u32)r.id >= p.local_experts) return NO_EXPERT;
     u64 within = (u64)starts.begin[r.source * p.local_experts + r.id] + (u32)r.position;
-    return within < p.out_rows ? (i32)within : DROPPED;
+    return within < p.out.rows ? (i32)within : DROPPED;
 }
 
 // Ids, weights, sources and scales of a row. One warp.
 __device__ inline void expand_beside(const SlottedDispatchParams &p, const ReceivedPiece &r, i32 within) {
-    u64 flat = (u64)r.id * p.out_rows + (u32)within, from = own_base(p.comm) + p.scales + r.row * p.scale_stride;
+    u64 flat = (u64)r.id * p.out.rows + (u32)within, from = own_base(p.comm) + p.scales + r.row * p.scale_stride;
     if (within >= 0) {
-        at<i32>(p.out_ids)[flat] = r.id;
-        at<float>(p.out_weights)[flat] = r.weight;
-        at<i64>(p.out_source)[flat] = source_of(p, r.source, r.slot);
+        at<i32>(p.out.ids)[flat] = r.id;
+        at<float>(p.out.weights)[flat] = r.weight;
+        at<i64>(p.out.source)[flat] = source_of(p, r.source, r.slot);
     }
     if (lane_id() < p.num_topk) {
         at<i32>(p.recv_positions)[r.row * p.num_topk + lane_id()] = within >= 0 ? (i32)flat : within;
@@ -93,13 +93,13 @@ __device__ inline void expand_beside(const SlottedDispatchParams &p, const Recei
     }
     if (lane_id() == 0) at<u32>(p.recv_slots)[r.row] = r.slot;
     if (!p.scale_bytes) return;
-    u64 to = p.out_scales + (u64)(u32)r.id * p.out_scale_slot_stride + (u64)(u32)within * p.out_scale_row_stride;
+    u64 to = p.out.scales + (u64)(u32)r.id * p.out.scale_slot_stride + (u64)(u32)within * p.out.scale_row_stride;
     for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1)
         store_scales_at(p, at<const char>(from), __shfl_sync(FULL, to, __ffs((i32)mask) - 1), lane_id(), WARP);
 }
 
 __device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, const ReceivedPiece &r, i32 within) {
-    u64 to = p.out_x + (u64)(u32)r.id * p.out_slot_stride + (u64)(u32)within * p.out_x_stride;
+    u64 to = p.out.x + (u64)(u32)r.id * p.out.slot_stride + (u64)(u32)within * p.out.x_stride;
     for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1) {
         u64 row = __shfl_sync(FULL, to, __ffs((i32)mask) - 1);
 #pragma unroll
@@ -112,42 +112,42 @@ __device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, con
 
 // Side outputs of slab rows that nobody has filled.
 __device__ inline void blank_slabs(const SlottedDispatchParams &p, const SlabStarts &starts, const Team &t) {
-    u32 capacity = (u32)p.out_rows, rows = p.local_experts * capacity;
-    bool wide = (p.out_ids | p.out_weights | p.out_source) % 16 == 0;
+    u32 capacity = (u32)p.out.rows, rows = p.local_experts * capacity;
+    bool wide = (p.out.ids | p.out.weights | p.out.source) % 16 == 0;
     for (u32 first = (t.block * t.threads + t.index) * 4; first < rows; first += t.blocks * t.threads * 4) {
         u32 local = first / capacity, within = first % capacity;
         if (wide && within >= starts.end[local] && within + 4 <= capacity) { // four blank rows of one slab
-            ptx::store_row16(at<char>(p.out_ids + (u64)first * 4), make_uint4(FULL, FULL, FULL, FULL));
-            ptx::store_row16(at<char>(p.out_weights + (u64)first * 4), make_uint4(0, 0, 0, 0));
-            ptx::store_row16(at<char>(p.out_source + (u64)first * 8), make_uint4(FULL, FULL, FULL, FULL));
-            ptx::store_row16(at<char>(p.out_source + (u64)first * 8 + 16), make_uint4(FULL, FULL, FULL, FULL));
+            ptx::store_row16(at<char>(p.out.ids + (u64)first * 4), make_uint4(FULL, FULL, FULL, FULL));
+            ptx::store_row16(at<char>(p.out.weights + (u64)first * 4), make_uint4(0, 0, 0, 0));
+            ptx::store_row16(at<char>(p.out.source + (u64)first * 8), make_uint4(FULL, FULL, FULL, FULL));
+            ptx::store_row16(at<char>(p.out.source + (u64)first * 8 + 16), make_uint4(FULL, FULL, FULL, FULL));
             continue;
         }
         for (u32 row = first; row < min(first + 4, rows); row++) {
             if (row % capacity < starts.end[row / capacity]) continue;
-            at<i32>(p.out_ids)[row] = -1;
-            at<float>(p.out_weights)[row] = 0.0f;
-            at<i64>(p.out_source)[row] = -1;
+            at<i32>(p.out.ids)[row] = -1;
+            at<float>(p.out.weights)[row] = 0.0f;
+            at<i64>(p.out.source)[row] = -1;
         }
     }
 }
 
 // Rows of each expert, in all and by source.
 __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const SlabStarts &starts, const Team &t) {
-    u32 capacity = (u32)p.out_rows;
+    u32 capacity = (u32)p.out.rows;
     for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
         u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
         u32 begin = starts.begin[source * p.local_experts + local];
         u32 end = source + 1 < p.comm.ranks ? starts.begin[(source + 1) * p.local_experts + local] : starts.end[local];
-        at<u32>(p.out_source_ranges)[2 * i] = min(begin, capacity);
-        at<u32>(p.out_source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
+        at<u32>(p.out.source_ranges)[2 * i] = min(begin, capacity);
+        at<u32>(p.out.source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
     }
     if (t.block != 0) return;
     for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
     if (t.warp() != 0) return;
     i32 sent = 0, needed = 0, present = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
-        at<u32>(p.recv_counts)[source] = at<u32>(p.out_rank_counts)[source] = starts.rows[source];
+        at<u32>(p.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = starts.rows[source];
         count_received(p.comm, source, starts.rows[source], p.wire_bytes);
         sent += starts.rows[source];
     }

@@ -29,16 +29,16 @@ __device__ __forceinline__ void tell(const SlottedDispatchParams &p, u32 stamp, 
 
 // Rows that were sent here, that were handed out, and that would be with larger slabs. One lane.
 __device__ __forceinline__ void write_totals(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 sent, u32 present, u32 needed) {
-    at<i64>(p.out_true_rows)[0] = sent;
-    at<i64>(p.out_true_rows)[1] = needed;
+    at<i64>(p.out.true_rows)[0] = sent;
+    at<i64>(p.out.true_rows)[1] = needed;
     tell(p, r.stamp, 0, present);
-    if (present < needed) report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out_rows, needed);
+    if (present < needed) report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out.rows, needed);
 }
 
 // One to four words of an array that rows have in the window, `per_row` each, to the slabs of an output; blanks past the
 // source's rows.
 __device__ __forceinline__ void copy_slab_words(const SlottedDispatchParams &p, const Routing &r, u64 out, u64 window, u32 per_row, u32 blank, u32 i, bool wide) {
-    u32 capacity = (u32)p.out_rows * per_row, source = i / capacity, within = i % capacity;
+    u32 capacity = (u32)p.out.rows * per_row, source = i / capacity, within = i % capacity;
     u64 from = window + ((u64)source * p.max_tokens * per_row + within) * 4;
     u32 end = received_count(p, r, source, 0) * per_row;
     if (!wide) {
@@ -59,11 +59,11 @@ __device__ __forceinline__ void copy_slot(const SlottedDispatchParams &p, const 
     u32 source = i / p.max_tokens, within = i % p.max_tokens, slot = at<const u32>(own_base(p.comm) + p.side_slots)[i];
     bool here = within < received_count(p, r, source, 0);
     if (here) at<u32>(p.recv_slots)[i] = slot;
-    if (within < p.out_rows) at<i64>(p.out_source)[source * p.out_rows + within] = here ? source_of(p, source, slot) : -1;
+    if (within < p.out.rows) at<i64>(p.out.source)[source * p.out.rows + within] = here ? source_of(p, source, slot) : -1;
 }
 
 __device__ __forceinline__ void write_expert_count(const SlottedDispatchParams &p, u32 stamp, u32 local, u32 count) {
-    at<u32>(p.out_expert_counts)[local] = count;
+    at<u32>(p.out.expert_counts)[local] = count;
     ptx::add_relaxed_gpu(expert_counter(p.comm, local), count);
     tell(p, stamp, 1 + local, count);
 }
@@ -83,7 +83,7 @@ EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, Routing r, 
     __syncthreads();
     const u32 *ids = at<const u32>(own_base(p.comm) + p.side_ids);
     for (u32 source = 0; source < p.comm.ranks; source++) {
-        u32 n = min(received_count(p, r, source, 0), (u32)p.out_rows) * p.num_topk;
+        u32 n = min(received_count(p, r, source, 0), (u32)p.out.rows) * p.num_topk;
         for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
             u32 id = ids[(u64)source * p.max_tokens * p.num_topk + i];
             if (id < p.local_experts) atomicAdd(counts + id, 1);
@@ -97,9 +97,9 @@ EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, Routing r, 
 __device__ inline void write_rank_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op) {
     i32 sent = 0, fit = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
-        u32 n = received_count(p, r, source, 0), here = min(n, (u32)p.out_rows);
+        u32 n = received_count(p, r, source, 0), here = min(n, (u32)p.out.rows);
         at<u32>(p.recv_counts)[source] = n;
-        at<u32>(p.out_rank_counts)[source] = here;
+        at<u32>(p.out.rank_counts)[source] = here;
         count_received(p.comm, source, n, p.wire_bytes);
         sent += n;
         fit += here;
@@ -112,19 +112,19 @@ __device__ inline void write_rank_counts(const SlottedDispatchParams &p, const R
 // Rows and scales from the window to caller memory.
 EP_SELDOM void copy_slotted_rows(const SlottedDispatchParams &p, Routing r, Team t) {
     u64 base = own_base(p.comm);
-    u32 rows = (u32)p.out_rows * p.comm.ranks, warps = t.blocks * t.warps();
+    u32 rows = (u32)p.out.rows * p.comm.ranks, warps = t.blocks * t.warps();
     for (u32 i = t.warp() * t.blocks + t.block; i < rows; i += warps) { // the rows of a slab go to different blocks
         u32 source = i % p.comm.ranks, within = i / p.comm.ranks;
         if (within >= received_count(p, r, source, 0)) continue;
         u64 row = (u64)source * p.max_tokens + within;
         if (p.flags & COPY_OUT) {
-            u64 from = base + p.rows + row * p.row_bytes, to = p.out_x + source * p.out_slot_stride + within * p.out_x_stride;
+            u64 from = base + p.rows + row * p.row_bytes, to = p.out.x + source * p.out.slot_stride + within * p.out.x_stride;
 #pragma unroll 4
             for (u32 at_byte = lane_id() * 16; at_byte < p.row_bytes; at_byte += WARP * 16)
                 ptx::store_row16(at<char>(to + at_byte), ptx::load_row16(at<const char>(from + at_byte)));
         }
         if (p.flags & COPY_SCALES)
-            store_scales_at(p, at<const char>(base + p.scales + row * p.scale_stride), p.out_scales + source * p.out_scale_slot_stride + within * p.out_scale_row_stride,
+            store_scales_at(p, at<const char>(base + p.scales + row * p.scale_stride), p.out.scales + source * p.out.scale_slot_stride + within * p.out.scale_row_stride,
                             lane_id(), WARP);
     }
 }
@@ -140,10 +140,10 @@ struct RankOutputs {
 
 __device__ __forceinline__ RankOutputs rank_outputs(const SlottedDispatchParams &p) {
     RankOutputs o;
-    u32 per_slab = (u32)p.out_rows * p.num_topk;
+    u32 per_slab = (u32)p.out.rows * p.num_topk;
     auto whole_warps = [](u32 n) { return div_up(n, WARP) * WARP; };
-    o.width = per_slab % 4 == 0 && p.max_tokens * p.num_topk % 4 == 0 && (p.out_ids | p.out_weights) % 16 == 0 ? 4 : 1;
-    o.clamped = p.out_rows < p.max_tokens;
+    o.width = per_slab % 4 == 0 && p.max_tokens * p.num_topk % 4 == 0 && (p.out.ids | p.out.weights) % 16 == 0 ? 4 : 1;
+    o.clamped = p.out.rows < p.max_tokens;
     o.side = whole_warps(p.comm.ranks * per_slab / o.width);
     o.slots = whole_warps(p.comm.ranks * p.max_tokens);
     o.experts = o.clamped ? 0 : whole_warps(p.local_experts);
@@ -156,12 +156,12 @@ __device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Rou
     t.blocks = blocks;
     u64 base = own_base(p.comm);
     RankOutputs o = rank_outputs(p);
-    u32 words = p.comm.ranks * (u32)p.out_rows * p.num_topk, rows = p.comm.ranks * p.max_tokens;
+    u32 words = p.comm.ranks * (u32)p.out.rows * p.num_topk, rows = p.comm.ranks * p.max_tokens;
     for (u32 i = t.block * t.threads + t.index; i < o.total(); i += t.blocks * t.threads) {
         if (i < 2 * o.side) {
             bool ids = i < o.side;
             u32 word = (ids ? i : i - o.side) * o.width;
-            if (word < words) copy_slab_words(p, r, ids ? p.out_ids : p.out_weights, base + (ids ? p.side_ids : p.side_weights), p.num_topk, ids ? FULL : 0, word, o.width == 4);
+            if (word < words) copy_slab_words(p, r, ids ? p.out.ids : p.out.weights, base + (ids ? p.side_ids : p.side_weights), p.num_topk, ids ? FULL : 0, word, o.width == 4);
         } else if (i < 2 * o.side + o.slots) {
             if (i - 2 * o.side < rows) copy_slot(p, r, i - 2 * o.side);
         } else if (i < 2 * o.side + o.slots + o.experts) {
@@ -179,15 +179,15 @@ __device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Rou
 EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, u32 stamp, bool by_expert, u32 blocks) {
     Team t = whole_block();
     t.blocks = blocks;
-    u64 rows = p.out_rows * (by_expert ? p.local_experts : p.comm.ranks), ids = by_expert ? rows : rows * p.num_topk;
-    fill_words(p.out_ids, 0, ids, FULL, t);
-    fill_words(p.out_weights, 0, ids, 0, t);
-    fill_words(p.out_source, 0, rows * 2, FULL, t);
+    u64 rows = p.out.rows * (by_expert ? p.local_experts : p.comm.ranks), ids = by_expert ? rows : rows * p.num_topk;
+    fill_words(p.out.ids, 0, ids, FULL, t);
+    fill_words(p.out.weights, 0, ids, 0, t);
+    fill_words(p.out.source, 0, rows * 2, FULL, t);
     if (t.block != 0) return;
-    for (u32 i = t.index; by_expert && i < p.local_experts * p.comm.ranks * 2; i += t.threads) at<u32>(p.out_source_ranges)[i] = 0;
-    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out_rank_counts)[i] = at<u32>(p.recv_counts)[i] = 0;
+    for (u32 i = t.index; by_expert && i < p.local_experts * p.comm.ranks * 2; i += t.threads) at<u32>(p.out.source_ranges)[i] = 0;
+    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = at<u32>(p.recv_counts)[i] = 0;
     for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, stamp, i, 0);
-    if (t.index < 2) at<i64>(p.out_true_rows)[t.index] = 0;
+    if (t.index < 2) at<i64>(p.out.true_rows)[t.index] = 0;
     if (t.index == 0) tell(p, stamp, 0, 0);
 }
 

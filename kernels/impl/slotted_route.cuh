@@ -57,7 +57,7 @@ struct GivenRouting {
 
 __device__ __forceinline__ GivenRouting given_routing(const SlottedDispatchParams &p) {
     bool cached = p.flags & CACHED;
-    return {cached ? p.ids : p.topk_idx, cached && !p.topk_weights ? p.weights : p.topk_weights, cached ? 4 : p.id_bytes};
+    return {cached ? p.ids : p.given.topk_idx, cached && !p.given.topk_weights ? p.weights : p.given.topk_weights, cached ? 4 : p.given.id_bytes};
 }
 
 // Home of a given id, or rank FULL where nothing goes.

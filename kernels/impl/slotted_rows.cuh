@@ -37,7 +37,7 @@ __device__ __forceinline__ u32 lane_bytes(bool pairs, u32 j) { return pairs ? (l
 __device__ __forceinline__ Piece16 load_piece(const SlottedDispatchParams &p, const RowDeal &deal, u32 unit) {
     Piece16 r;
     u32 token = deal.token(unit), offset = deal.offset(unit);
-    const char *from = at<const char>(p.x + (u64)token * p.x_stride);
+    const char *from = at<const char>(p.given.x + (u64)token * p.given.x_stride);
 #pragma unroll
     for (u32 j = 0; j < PIECE_LOADS; j++) {
         u32 at_byte = offset + lane_bytes(deal.pairs, j);

@@ -32,14 +32,30 @@ struct CommParams {
     u64 own;                 // this rank's symmetric memory
 };
 
-struct DispatchParams {
-    CommParams comm;
-
-    // input
+// What a dispatch sends.
+struct GivenTokens {
     u64 x, x_stride;
     u64 x_scales, x_scale_stride, x_scale_col_stride;
     u64 topk_idx, topk_weights;
     u64 num_tokens_device;   // i32, or 0
+    u32 num_tokens;
+    u32 id_bytes;            // 4 or 8
+};
+
+// Where what it receives goes. The strides of slots and scale slots are those of slotted layouts.
+struct ReceivedRows {
+    u64 x, x_stride, slot_stride;
+    u64 scales, scale_row_stride, scale_col_stride, scale_slot_stride;
+    u64 ids, weights, source;
+    u64 rank_counts, expert_counts, expert_offsets, source_ranges, true_rows;
+    u64 rows;                // that the outputs hold, or each slab of them
+};
+
+struct DispatchParams {
+    CommParams comm;
+
+    GivenTokens given;
+    ReceivedRows out;
 
     // the handle
     u64 record;              // HandleRecord
@@ -67,21 +83,14 @@ struct DispatchParams {
     u64 scales, scale_stride;
     u64 side_ids, side_weights, side_source, side_positions; // i32[rows][topk], f32[rows][topk], i64[rows], i32[rows][topk]
 
-    // output of the receive
-    u64 out_x, out_x_stride;
-    u64 out_scales, out_scale_row_stride, out_scale_col_stride;
-    u64 out_ids, out_weights, out_source;
-    u64 out_rank_counts, out_expert_counts, out_expert_offsets, out_true_rows;
     u64 host_counts;         // host-visible i64[experts here + 3]: epoch (written last), rows, expert rows, expert counts; or 0
 
     u64 max_recv_rows, max_expert_rows;
-    u64 out_rows;            // capacity of the outputs, at most one of the two
-    u32 num_tokens, max_tokens;
+    u32 max_tokens;
     u32 num_topk, num_experts, local_experts, alignment;
     u32 row_bytes, scale_bytes; // on the wire, without padding
     u32 wire_bytes;          // both, ids, weights and source
     u32 hidden;
-    u32 id_bytes;            // 4 or 8
     u32 x_dtype, wire_scale_type;
     u32 piece_bytes, stages; // of the ring of one warp
     u32 row_warps, side_warps, expand_warps;
@@ -90,6 +99,13 @@ struct DispatchParams {
     u32 window;
     u32 area;                // 1 + the local area for rows in place, or 0
     u32 flags;
+};
+
+// Where a combine's sums go.
+struct TokenSums {
+    u64 x, stride;
+    u64 bias[2];             // rows like those of x, or 0
+    u64 carried;             // f32[num_tokens][topk], or 0
 };
 
 struct CombineParams {
@@ -111,10 +127,7 @@ struct CombineParams {
     u64 progress;            // u64[source][slices]
     u64 limits;              // u64[source]: rows of this window of the source's that are expert rows (EXACT)
 
-    // output
-    u64 out, out_stride;
-    u64 bias[2];
-    u64 out_carried;
+    TokenSums out;
 
     u64 max_recv_rows, max_expert_rows;
     u32 num_topk, num_experts, local_experts, alignment;

@@ -11,11 +11,8 @@ enum Place : i32 { NO_EXPERT = -1, DROPPED = -2 };
 struct SlottedDispatchParams {
     CommParams comm;
 
-    // input
-    u64 x, x_stride;
-    u64 x_scales, x_scale_stride, x_scale_col_stride;
-    u64 topk_idx, topk_weights;
-    u64 num_tokens_device;   // i32, or 0
+    GivenTokens given;
+    ReceivedRows out;
 
     // the handle
     u64 record;              // HandleRecord
@@ -35,18 +32,10 @@ struct SlottedDispatchParams {
     u64 side_ids, side_weights, side_positions, side_slots; // i32, f32, i32 [rows][topk], i32[rows]
     u64 side_counts;         // i32[source][count_stride]: rows, then rows of each local expert
 
-    // output of the receive
-    u64 out_x, out_x_stride, out_slot_stride;
-    u64 out_scales, out_scale_row_stride, out_scale_col_stride, out_scale_slot_stride;
-    u64 out_ids, out_weights, out_source;
-    u64 out_rank_counts, out_expert_counts, out_true_rows, out_source_ranges;
-    u64 out_rows;            // rows that a slab of the outputs holds
-
-    u32 num_tokens, max_tokens;
+    u32 max_tokens;
     u32 num_topk, num_experts, local_experts, count_stride;
     u32 row_bytes, scale_bytes, scale_stride; // on the wire; rows and scales lie without gaps, scales padded to 16 bytes
     u32 hidden;
-    u32 id_bytes;            // 4 or 8
     u32 x_dtype, wire_scale_type;
     u32 chunk_words;         // tokens counted at once: 32 per word
     u32 row_warps;           // of a block; the others send what lies beside the rows
@@ -74,10 +63,7 @@ struct SlottedCombineParams {
     u64 rows;                // [max_tokens][topk] rows without gaps
     u64 side_carried;        // f32[max_tokens][topk][topk]
 
-    // output
-    u64 out, out_stride;
-    u64 bias[2];
-    u64 out_carried;
+    TokenSums out;
 
     u32 num_topk, num_experts, max_tokens;
     u32 row_bytes, dtype;

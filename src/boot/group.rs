@@ -179,6 +179,11 @@ impl Group {
         matches!((&self.table, &other.table), (Some(mine), Some(theirs)) if Arc::ptr_eq(mine, theirs))
     }
 
+    /// Whether all ranks live in this process, made by one call of `local`.
+    pub fn is_within_process(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// Whether this process was forked after the group was made: then it is no rank of it.
     pub fn in_forked_child(&self) -> bool {
         self.fork.in_child()

@@ -1,25 +1,10 @@
 //! Secrets, nonces and proofs: random bytes, and SipHash-2-4 with 128-bit output as the keyed hash.
 
-use crate::error::{Error, Result};
+pub(super) use crate::mem::random;
 
 pub(super) type Key = [u8; 16];
 /// A proof, or a value derived from a key.
 pub(super) type Tag = [u8; 16];
-
-/// Fresh random bytes from the kernel.
-pub(super) fn random() -> Result<[u8; 16]> {
-    let mut bytes = [0u8; 16];
-    loop {
-        // SAFETY: the buffer is ours and as long as stated.
-        let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        if got == bytes.len() as isize {
-            return Ok(bytes);
-        }
-        if got < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-            return Err(Error::system("getrandom"));
-        }
-    }
-}
 
 /// Keyed hash of `parts`; `purpose` keeps values made for different ends apart, lengths keep parts apart.
 pub(super) fn tag(key: &Key, purpose: u8, parts: &[&[u8]]) -> Tag {

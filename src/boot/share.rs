@@ -81,6 +81,20 @@ impl Group {
         Ok(regions)
     }
 
+    /// Gives every alive rank the objects of all alive ranks, in a group whose ranks all live in this process. Fails on all
+    /// ranks if it fails on one.
+    pub fn share_within<T: Any + Send + Sync>(
+        &self,
+        mine: Result<Arc<T>>,
+        alive: Option<&[bool]>,
+        timeout: Duration,
+    ) -> Result<Vec<Option<Arc<T>>>> {
+        let alive = self.alive(alive)?;
+        let table =
+            self.table().ok_or_else(|| Error::invalid_state("the group has ranks in other processes"))?;
+        self.share_object(&mut self.sequence(), table, mine, &alive, deadline_after(timeout))
+    }
+
     /// Gives every alive rank duplicates of every alive rank's descriptors, at most 64 each; entries of this
     /// rank and of ranks that are not alive are empty. Fails on all ranks if it fails on one.
     pub fn exchange_fds(

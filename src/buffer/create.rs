@@ -4,14 +4,12 @@ use super::comm::Comm;
 use super::handle::Handle;
 use super::owned::RANGE_BYTES;
 use super::state::Buffer;
-use crate::backend::cuda::{self, Cuda, Site};
+use crate::backend::cuda::{self, Cuda, Regions, Site};
 use crate::backend::host::{Host, Routing};
-use crate::driver::{Device, Memory};
 use crate::error::{Error, Result, Status};
 use crate::mem::Region;
 use crate::plan::config::Config;
 use crate::plan::layout::{self, slabs, Areas};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,41 +118,25 @@ fn create_on_device(comm: &Arc<Comm>, site: &Arc<Site>, config: Config) -> Resul
     comm.group.agree(on_device(comm, site, &Arc::new(config), regions), None, timeout)
 }
 
-/// Every rank that is alive exports new memory to all others and maps theirs; none of the rest.
+/// Every rank that is alive has new memory of all that are; none of the rest.
 pub(super) fn share_memory(
     comm: &Comm,
-    site: &Arc<Site>,
+    site: &Site,
     config: &Config,
     alive: Option<&[bool]>,
     timeout: Duration,
-) -> Result<Vec<Option<Arc<Memory>>>> {
-    let (group, device) = (&comm.group, &site.place.device);
-    let made = Cuda::allocate(site, config, &[device]).and_then(|memory| Ok((memory.export()?, memory)));
-    let (fd, own) = group.agree(made, alive, timeout)?;
-    let fds = group.exchange_fds(&[fd.as_fd()], alive, timeout)?;
-    let (bytes, me) = (own.bytes(), comm.rank());
-    let map = |(rank, fds): (usize, &Vec<OwnedFd>)| match &fds[..] {
-        [fd] => Memory::import(device, fd.as_fd(), bytes).map(|memory| Some(Arc::new(memory))),
-        _ if rank == me || alive.is_some_and(|alive| !alive[rank]) => Ok(None),
-        _ => Err(Error::new(Status::DEEP_EP_INTERNAL, "a peer sent no descriptor")),
-    };
-    let mapped: Result<Vec<_>> = fds.iter().enumerate().map(map).collect();
-    let mut regions = group.agree(mapped, alive, timeout)?;
-    regions[me] = Some(Arc::new(own));
-    Ok(regions)
+) -> Result<Regions> {
+    site.share(&comm.group, Cuda::allocate(site, config), alive, timeout)
 }
 
-/// All ranks map the same memory, each for the devices of all.
+/// All ranks have the same memory, each for the devices of all.
 fn create_local_on_device(
     comms: &[Arc<Comm>],
     sites: &[Arc<Site>],
     config: &Arc<Config>,
 ) -> Result<Vec<Arc<Buffer>>> {
-    let mut users: Vec<&Device> = sites.iter().map(|site| &*site.place.device).collect();
-    users.sort_by_key(|device| device.ordinal);
-    users.dedup_by_key(|device| device.ordinal);
-    let allocate = |site: &Arc<Site>| Cuda::allocate(site, config, &users).map(Arc::new);
-    let regions: Vec<_> = sites.iter().map(|site| allocate(site).map(Some)).collect::<Result<_>>()?;
+    let allocate = |site: &Arc<Site>| Cuda::allocate(site, config).map(Arc::new);
+    let regions: Regions = sites.iter().map(|site| allocate(site).map(Some)).collect::<Result<_>>()?;
     let each = comms.iter().zip(sites);
     each.map(|(comm, site)| on_device(comm, site, config, regions.clone())).collect()
 }
@@ -163,7 +145,7 @@ fn on_device(
     comm: &Arc<Comm>,
     site: &Arc<Site>,
     config: &Arc<Config>,
-    regions: Vec<Option<Arc<Memory>>>,
+    regions: Regions,
 ) -> Result<Arc<Buffer>> {
     let cuda = Cuda::new(comm.rank(), config.clone(), site.clone(), regions)?;
     let host = Host::without_memory(comm.rank(), config.clone())?;

@@ -39,8 +39,9 @@ pub unsafe extern "C" fn deep_ep_unique_id_create(
 ///
 /// Returns: DEEP_EP_SUCCESS; DEEP_EP_TIMEOUT naming the ranks that did not come; DEEP_EP_PEER_FAILED when a rank came
 /// twice or died; DEEP_EP_CONFIG_MISMATCH when ranks disagree about num_ranks or the backend;
-/// DEEP_EP_PEER_UNREACHABLE when a rank is on another host; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED for a
-/// backend this library lacks; DEEP_EP_SYSTEM.
+/// DEEP_EP_PEER_UNREACHABLE when a rank is on another host, or a device cannot use the memory of another's (no peer
+/// access, no NVLink); DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED for a backend this library lacks, or device memory
+/// that cannot be shared; DEEP_EP_SYSTEM.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_comm_create(
     config: *const deep_ep_comm_config_t,
@@ -63,7 +64,8 @@ pub unsafe extern "C" fn deep_ep_comm_create(
 ///
 /// Collective: no. Blocks the host: no. Capture: not allowed. Threads: any.
 ///
-/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED; DEEP_EP_SYSTEM; DEEP_EP_OUT_OF_MEMORY.
+/// Returns: DEEP_EP_SUCCESS; DEEP_EP_INVALID_ARGUMENT; DEEP_EP_UNSUPPORTED; DEEP_EP_PEER_UNREACHABLE for devices without
+/// peer access; DEEP_EP_CONFIG_MISMATCH for devices that differ; DEEP_EP_SYSTEM; DEEP_EP_OUT_OF_MEMORY.
 #[no_mangle]
 pub unsafe extern "C" fn deep_ep_comm_create_local(
     config: *const deep_ep_comm_config_t,

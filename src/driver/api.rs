@@ -9,6 +9,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 /// Of the driver's own handles only the address is of interest.
 pub(super) type Pointer = *mut c_void;
 
+/// What legacy IPC passes memory on by. The driver takes it by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct IpcHandle(pub [u8; 64]);
+
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($argument:ty),*);)*) => {
         pub(super) struct Api {
@@ -42,6 +47,8 @@ functions! {
     device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
     device_uuid = "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int);
     can_access_peer = "cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+    peer_attribute = "cuDeviceGetP2PAttribute" (*mut c_int, c_uint, c_int, c_int);
+    enable_peer = "cuCtxEnablePeerAccess" (Pointer, c_uint);
     primary_retain = "cuDevicePrimaryCtxRetain" (*mut Pointer, c_int);
     context_push = "cuCtxPushCurrent_v2" (Pointer);
     context_pop = "cuCtxPopCurrent_v2" (*mut Pointer);
@@ -53,8 +60,13 @@ functions! {
     mem_map = "cuMemMap" (u64, usize, usize, u64, u64);
     mem_unmap = "cuMemUnmap" (u64, usize);
     mem_set_access = "cuMemSetAccess" (u64, usize, *const CUmemAccessDesc, usize);
-    mem_export = "cuMemExportToShareableHandle" (*mut c_int, u64, c_uint, u64);
+    mem_export = "cuMemExportToShareableHandle" (Pointer, u64, c_uint, u64);
     mem_import = "cuMemImportFromShareableHandle" (*mut u64, Pointer, c_uint);
+    mem_alloc = "cuMemAlloc_v2" (*mut u64, usize);
+    mem_free = "cuMemFree_v2" (u64);
+    ipc_handle = "cuIpcGetMemHandle" (*mut IpcHandle, u64);
+    ipc_open = "cuIpcOpenMemHandle_v2" (*mut u64, IpcHandle, c_uint);
+    ipc_close = "cuIpcCloseMemHandle" (u64);
     host_alloc = "cuMemHostAlloc" (*mut Pointer, usize, c_uint);
     host_register = "cuMemHostRegister_v2" (Pointer, usize, c_uint);
     host_device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, Pointer, c_uint);
@@ -70,6 +82,7 @@ functions! {
     event_create = "cuEventCreate" (*mut Pointer, c_uint);
     event_record = "cuEventRecord" (Pointer, Pointer);
     event_wait = "cuEventSynchronize" (Pointer);
+    event_query = "cuEventQuery" (Pointer);
     event_destroy = "cuEventDestroy_v2" (Pointer);
     module_load = "cuModuleLoadData" (*mut Pointer, *const c_void);
     module_function = "cuModuleGetFunction" (*mut Pointer, Pointer, *const c_char);
@@ -155,6 +168,7 @@ fn failure(api: Option<&Api>, call: &str, code: c_uint) -> Error {
         2 => Status::DEEP_EP_OUT_OF_MEMORY,
         100 | 101 => Status::DEEP_EP_NO_DEVICE,
         200 | 209 | 222 => Status::DEEP_EP_NO_KERNEL_IMAGE,
+        217 => Status::DEEP_EP_PEER_UNREACHABLE,
         _ => Status::DEEP_EP_CUDA,
     };
     Error::new(status, format_args!("{call} returned {code} ({name})"))

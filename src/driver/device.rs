@@ -1,6 +1,7 @@
 //! A device, its primary context, and the guard that makes that context current for one call.
 
 use super::api::{api, check, Api, Pointer};
+use super::block::Yard;
 use crate::error::{Error, Result, Status};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +21,10 @@ pub struct Device {
     pub sms: u32,
     /// Shared memory that one block may have.
     pub shared_bytes: u32,
-    context: Pointer,
+    /// Without it, memory comes from cuMemAlloc.
+    pub(super) has_virtual_memory: bool,
+    pub(super) context: Pointer,
+    pub(super) yard: Yard,
 }
 
 // SAFETY: a context may be used from every thread that makes it current.
@@ -66,14 +70,11 @@ impl Device {
                     format_args!("device {ordinal} has compute capability below 9.0, which the kernels need"),
                 ));
             }
-            if attribute(ATTRIBUTE_VIRTUAL_MEMORY)? == 0 {
-                return Err(Error::unsupported(format_args!(
-                    "device {ordinal} has no virtual memory management (cuMemCreate)"
-                )));
-            }
+            let has_virtual_memory = attribute(ATTRIBUTE_VIRTUAL_MEMORY)? != 0;
             let (sms, shared_bytes) = (attribute(ATTRIBUTE_SMS)?, attribute(ATTRIBUTE_SHARED_BYTES)?);
             check("cuDevicePrimaryCtxRetain", (api.primary_retain)(&mut context, handle))?;
-            Ok(Device { api, handle, ordinal, uuid, sms, shared_bytes, context })
+            let yard = Yard::default();
+            Ok(Device { api, handle, ordinal, uuid, sms, shared_bytes, has_virtual_memory, context, yard })
         }
     }
 
@@ -91,17 +92,46 @@ impl Device {
         Ok(guard)
     }
 
-    /// Whether kernels of this device can reach the memory of `other`.
-    pub fn reaches(&self, other: &Device) -> Result<bool> {
-        if self.handle == other.handle {
-            return Ok(true);
+    /// What keeps kernels of this device from the memory of another that this process sees; nothing of one it does not see
+    /// can be asked. Signals between ranks are atomic operations on a peer's memory, so access alone is not enough.
+    pub fn obstacle_to(&self, uuid: &[u8; 16]) -> Result<Option<&'static str>> {
+        const NATIVE_ATOMICS: u32 = 3;
+        let Some(other) = self.find_other(uuid)? else { return Ok(None) };
+        let (mut access, mut atomics) = (0, 0);
+        // SAFETY: the calls write one number each.
+        unsafe {
+            check("cuDeviceCanAccessPeer", (self.api.can_access_peer)(&mut access, self.handle, other))?;
+            check(
+                "cuDeviceGetP2PAttribute",
+                (self.api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, self.handle, other),
+            )?;
         }
-        let mut can = 0;
-        // SAFETY: writes one number.
-        check("cuDeviceCanAccessPeer", unsafe {
-            (self.api.can_access_peer)(&mut can, self.handle, other.handle)
-        })?;
-        Ok(can != 0)
+        Ok(match (access, atomics) {
+            (0, _) => Some("no peer access"),
+            (_, 0) => {
+                Some("peer access without native atomics, as over PCIe: there is no NVLink between them")
+            }
+            _ => None,
+        })
+    }
+
+    /// The handle of another device by its number.
+    fn find_other(&self, uuid: &[u8; 16]) -> Result<Option<i32>> {
+        let mut count = 0;
+        // SAFETY: every call below writes one value through a pointer to a local variable.
+        check("cuDeviceGetCount", unsafe { (self.api.device_count)(&mut count) })?;
+        for ordinal in (0..count).filter(|ordinal| *ordinal != self.ordinal) {
+            let (mut handle, mut theirs) = (0, [0; 16]);
+            // SAFETY: as above.
+            unsafe {
+                check("cuDeviceGet", (self.api.device_get)(&mut handle, ordinal))?;
+                check("cuDeviceGetUuid", (self.api.device_uuid)(&mut theirs, handle))?;
+            }
+            if theirs == *uuid {
+                return Ok(Some(handle));
+            }
+        }
+        Ok(None)
     }
 }
 

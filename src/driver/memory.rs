@@ -1,135 +1,117 @@
-//! Device memory by virtual memory management: its owner exports it as a descriptor, peers import and map it. Mapping
-//! and unmapping never wait for a kernel that runs.
+//! Device memory, whatever it is made of: for this process alone, or to be shared with others.
 
-use super::api::{check, Api, Pointer};
+use super::api::IpcHandle;
+use super::block::Block;
 use super::device::Device;
+use super::mapping::Mapping;
+use super::sharing::Sharing;
 use crate::error::{Error, Result, Status};
-use cudarc::driver::sys::{
-    CUmemAccessDesc, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
-    CUmemLocation, CUmemLocationType,
-};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-const POSIX_DESCRIPTOR: u32 = 1;
+/// What cuMemAlloc hands out is rounded up to this: a block of its own, so that nothing else of the process is opened with it.
+const BLOCK_UNIT: u64 = 2 << 20;
 
-/// A mapping of device memory, made here or imported. Unmapped when dropped; the memory lives as long as anyone maps it.
-pub struct Memory {
-    api: &'static Api,
-    address: u64,
-    bytes: usize,
-    allocation: u64,
-}
+/// Made here or imported. Given back when dropped.
+pub struct Memory(Part);
 
-fn properties(device: &Device) -> CUmemAllocationProp {
-    // SAFETY: numbers and pointers, for which zero is a value.
-    let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    properties.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.requestedHandleTypes = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    properties.location = location(device);
-    properties
-}
-
-fn location(device: &Device) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.handle }
+enum Part {
+    Mapping(Mapping),
+    Block(Block),
 }
 
 impl Memory {
-    /// What sizes are rounded up to.
-    pub fn granularity(device: &Device) -> Result<u64> {
-        let mut bytes = 0;
-        // SAFETY: reads the properties, writes one number; 0 asks for the minimum.
-        check("cuMemGetAllocationGranularity", unsafe {
-            (device.api.mem_granularity)(&mut bytes, &properties(device), 0)
-        })?;
-        Ok(bytes as u64)
+    /// What sizes are rounded up to. `sharing`: None for memory that stays in this process.
+    pub fn granularity(device: &Device, sharing: Option<Sharing>) -> Result<u64> {
+        match is_block(device, sharing) {
+            true => Ok(BLOCK_UNIT),
+            false => Mapping::granularity(device, sharing),
+        }
     }
 
     /// New memory of `bytes`, a multiple of the granularity, that kernels of all `users` may read and write. Its content
     /// is undefined.
-    pub fn allocate(device: &Device, bytes: u64, users: &[&Device]) -> Result<Memory> {
-        let _guard = device.enter()?;
-        let mut allocation = 0;
-        // SAFETY: reads the properties, writes one handle.
-        check("cuMemCreate", unsafe {
-            (device.api.mem_create)(&mut allocation, bytes as usize, &properties(device), 0)
-        })
-        .map_err(|error| Error {
+    pub fn allocate(
+        device: &Arc<Device>,
+        sharing: Option<Sharing>,
+        bytes: u64,
+        users: &[&Device],
+    ) -> Result<Memory> {
+        let made = match is_block(device, sharing) {
+            true => Block::allocate(device, bytes as usize, users).map(Part::Block),
+            false => Mapping::allocate(device, sharing, bytes as usize, users).map(Part::Mapping),
+        };
+        made.map(Memory).map_err(|error| Error {
             text: format!("{bytes} bytes on device {}: {error}", device.ordinal),
             ..error
-        })?;
-        Memory::map(device.api, allocation, bytes as usize, users)
+        })
     }
 
-    /// Maps what a peer exported.
-    pub fn import(device: &Device, fd: BorrowedFd<'_>, bytes: u64) -> Result<Memory> {
-        let _guard = device.enter()?;
-        let mut allocation = 0;
-        // SAFETY: the driver takes the descriptor's number in place of a pointer.
-        check("cuMemImportFromShareableHandle", unsafe {
-            (device.api.mem_import)(&mut allocation, fd.as_raw_fd() as usize as Pointer, POSIX_DESCRIPTOR)
-        })?;
-        Memory::map(device.api, allocation, bytes as usize, &[device])
-    }
-
-    fn map(api: &'static Api, allocation: u64, bytes: usize, users: &[&Device]) -> Result<Memory> {
-        let mut memory = Memory { api, address: 0, bytes, allocation };
-        let mut address = 0;
-        let access: Vec<CUmemAccessDesc> = users
-            .iter()
-            .map(|user| CUmemAccessDesc {
-                location: location(user),
-                flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            })
-            .collect();
-        // SAFETY: a fresh address range takes a mapping of the same size; the calls read and write local variables.
-        unsafe {
-            check("cuMemAddressReserve", (api.mem_reserve)(&mut address, bytes, 0, 0, 0))?;
-            if let Err(error) = check("cuMemMap", (api.mem_map)(address, bytes, 0, allocation, 0)) {
-                (api.mem_address_free)(address, bytes);
-                return Err(error);
-            }
-            memory.address = address;
-            check("cuMemSetAccess", (api.mem_set_access)(address, bytes, access.as_ptr(), access.len()))
-                .map_err(|error| Error {
-                    status: Status::DEEP_EP_PEER_UNREACHABLE,
-                    text: format!("memory of another device cannot be mapped here: {error}"),
-                    ..error
-                })?;
+    /// A descriptor by which another process imports it.
+    pub fn export_descriptor(&self) -> Result<OwnedFd> {
+        match &self.0 {
+            Part::Mapping(mapping) => mapping.export_descriptor(),
+            Part::Block(_) => Err(not_so("a descriptor")),
         }
-        Ok(memory)
     }
 
-    /// A descriptor for another process.
-    pub fn export(&self) -> Result<OwnedFd> {
-        let mut fd = -1;
-        // SAFETY: writes one descriptor, which is ours from then on.
-        unsafe {
-            check(
-                "cuMemExportToShareableHandle",
-                (self.api.mem_export)(&mut fd, self.allocation, POSIX_DESCRIPTOR, 0),
-            )?;
-            Ok(OwnedFd::from_raw_fd(fd))
+    pub fn import_descriptor(device: &Device, fd: BorrowedFd<'_>, bytes: u64) -> Result<Memory> {
+        Mapping::import_descriptor(device, fd, bytes as usize).map(Part::Mapping).map(Memory)
+    }
+
+    /// Bytes by which another process imports it.
+    pub fn export_bytes(&self) -> Result<[u8; 64]> {
+        match &self.0 {
+            Part::Mapping(mapping) => mapping.export_fabric(),
+            Part::Block(block) => Ok(block.export()?.0),
+        }
+    }
+
+    /// What another process has exported in this way.
+    pub fn import_bytes(
+        device: &Arc<Device>,
+        sharing: Sharing,
+        from: [u8; 64],
+        bytes: u64,
+    ) -> Result<Memory> {
+        let opened = match sharing {
+            Sharing::Fabric => Mapping::import_fabric(device, from, bytes as usize).map(Part::Mapping),
+            Sharing::Legacy => Block::import(device, IpcHandle(from), bytes as usize).map(Part::Block),
+            Sharing::Descriptor => Err(not_so("bytes")),
+        };
+        opened.map(Memory)
+    }
+
+    /// Lets kernels of another device of this process use a block. Mappings have their users from the beginning.
+    pub fn open_to(&self, user: &Device) -> Result<()> {
+        match &self.0 {
+            Part::Mapping(_) => Ok(()),
+            Part::Block(block) => user.open_to(&block.device),
         }
     }
 
     pub fn address(&self) -> u64 {
-        self.address
+        match &self.0 {
+            Part::Mapping(mapping) => mapping.address,
+            Part::Block(block) => block.address,
+        }
     }
 
     pub fn bytes(&self) -> u64 {
-        self.bytes as u64
+        match &self.0 {
+            Part::Mapping(mapping) => mapping.bytes as u64,
+            Part::Block(block) => block.bytes as u64,
+        }
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped and created by us, and whoever used it is done with it.
-        unsafe {
-            if self.address != 0 {
-                (self.api.mem_unmap)(self.address, self.bytes);
-                (self.api.mem_address_free)(self.address, self.bytes);
-            }
-            (self.api.mem_release)(self.allocation);
-        }
+fn is_block(device: &Device, sharing: Option<Sharing>) -> bool {
+    match sharing {
+        Some(sharing) => sharing == Sharing::Legacy,
+        None => !device.has_virtual_memory,
     }
+}
+
+fn not_so(what: &str) -> Error {
+    Error::new(Status::DEEP_EP_INTERNAL, format_args!("this memory is not passed on as {what}"))
 }

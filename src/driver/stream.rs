@@ -150,6 +150,12 @@ impl Mark {
         check("cuEventRecord", unsafe { (self.device.api.event_record)(self.event, stream as Pointer) })
     }
 
+    /// Whether the stream has passed the mark. The device's context is current.
+    pub fn has_passed(&self) -> bool {
+        // SAFETY: the event is ours.
+        unsafe { (self.device.api.event_query)(self.event) == 0 }
+    }
+
     /// Until the stream has passed the mark.
     pub fn wait(&self) -> Result<()> {
         let _guard = self.device.enter()?;

@@ -2,6 +2,7 @@
 
 mod fork;
 mod local;
+mod random;
 mod region;
 mod time;
 mod wait;
@@ -9,6 +10,7 @@ pub mod word;
 
 pub use fork::ForkGuard;
 pub use local::LocalMemory;
+pub use random::random;
 pub use region::Region;
 pub use time::monotonic_ns;
 pub use wait::{deadline_after, Backoff};

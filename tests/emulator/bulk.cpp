@@ -21,6 +21,7 @@ void BulkCopies::add(BulkCopy copy) {
     if (!copy.owner->block.has_shared(shared, copy.bytes)) wrong = "is not of shared memory";
     if (!is_aligned || copy.bytes == 0) wrong = "is not aligned";
     if (wrong) violation("a bulk copy of %u bytes from %p to %p %s", copy.bytes, addressed(copy.from), addressed(copy.to), wrong);
+    check_system(copy.barrier ? copy.from : copy.to, copy.bytes);
     copies.push_back(std::move(copy));
 }
 

@@ -51,6 +51,10 @@ void mbarrier_init(uint64_t *barrier, unsigned arrivals);
 void mbarrier_expect(uint64_t *barrier, unsigned bytes);
 bool mbarrier_has_passed(uint64_t *barrier, unsigned parity);
 
+// Whether this thread's device may use the memory at all, or at gpu scope.
+void check_system(const void *memory, size_t bytes);
+void check_gpu(const void *memory, size_t bytes);
+
 // The kernel did what no kernel may do: says who and where, and ends the program.
 [[noreturn]] void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

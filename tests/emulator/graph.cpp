@@ -66,7 +66,7 @@ std::shared_ptr<Graph> end_capture(Stream &stream) {
 }
 
 void replay(Graph &graph, Stream &stream) {
-    while (graph.streams.size() + 1 < graph.lanes) graph.streams.push_back(new_stream());
+    while (graph.streams.size() + 1 < graph.lanes) graph.streams.push_back(new_stream(stream.device));
     std::vector<std::shared_ptr<Mark>> marks(graph.marks);
     for (auto &mark : marks) mark = std::make_shared<Mark>();
     for (const Node &node : graph.nodes) {

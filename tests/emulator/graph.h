@@ -16,6 +16,7 @@ struct Event {
     std::shared_ptr<Mark> mark;
     std::shared_ptr<Graph> capture;
     size_t number = 0;
+    int device = 0;
 };
 
 struct Node {

@@ -15,6 +15,7 @@ struct Launch {
     unsigned blocks, threads;
     size_t dynamic_bytes;
     std::vector<uint64_t> parameters;
+    int device;
 };
 
 struct Grid {

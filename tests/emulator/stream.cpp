@@ -81,10 +81,11 @@ uint64_t nanoseconds() {
     return uint64_t(now.tv_sec) * 1000000000 + uint64_t(now.tv_nsec);
 }
 
-Stream *new_stream() {
+Stream *new_stream(int device) {
     static bool started = (std::thread(run_device).detach(), true);
     (void)started;
     streams.push_back(std::make_unique<Stream>());
+    streams.back()->device = device;
     return streams.back().get();
 }
 
@@ -95,9 +96,9 @@ void enqueue(Stream &stream, Command command) {
 
 void wait_until(Lock &lock, const std::function<bool()> &condition) { changed.wait(lock, condition); }
 
-bool all_idle() {
+bool is_idle(int device) {
     for (auto &stream : streams)
-        if (!stream->is_idle()) return false;
+        if (stream->device == device && !stream->is_idle()) return false;
     return true;
 }
 

@@ -1,4 +1,4 @@
-// Streams: queues of commands that one thread, the device, works off.
+// Streams: queues of commands that one thread, which is all devices, works off.
 #pragma once
 #include "grid.h"
 #include <deque>
@@ -24,6 +24,7 @@ struct Stream {
     std::shared_ptr<Graph> capture; // that the stream is in
     unsigned lane = 0;              // of that capture
     bool is_dropped = false;        // goes when it is idle
+    int device = 0;
 
     bool is_idle() const { return queue.empty() && !running; }
 };
@@ -34,10 +35,10 @@ extern std::mutex &device_lock;
 using Lock = std::unique_lock<std::mutex>;
 
 // With the lock held:
-Stream *new_stream();
+Stream *new_stream(int device);
 void enqueue(Stream &stream, Command command);
 // Waits until it is true; the device says whenever something has changed.
 void wait_until(Lock &lock, const std::function<bool()> &condition);
-bool all_idle();
+bool is_idle(int device);
 
 } // namespace emulator

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the GPU tests on the emulated device: test.sh PROGRAM LIBRARY, as many at a time as there are processors. Without more
 # it runs a selection; with DEEPEP_EMULATED=all every test, with DEEPEP_EMULATED=TEXT those with the text in their names.
-# EMULATOR_SEED is the order in which things happen (1); the small cases are also run with others.
+# EMULATOR_SEED is the order in which things happen (1), EMULATOR_GPUS the number of devices (2), which have EMULATOR_SMS
+# multiprocessors together (8). The small cases are also run in other orders, on one device.
 set -eu
 program=$1 library=$2 which=${DEEPEP_EMULATED:-selection}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,18 +20,18 @@ selection) # what is not too slow for every run
     ;;
 *) tests=$(grep -F -- "$which" <<<"$all") || { echo "no GPU test is called $which" >&2; exit 2; } ;;
 esac
-seed=${EMULATOR_SEED:-1}
+seed=${EMULATOR_SEED:-1} gpus=${EMULATOR_GPUS:-2}
 runs=$(
-    sort -r <<<"$tests" | sed "s/^/$seed /" # random operations take the longest
-    for other in $((seed + 1)) $((seed + 2)); do sed -n "s/^small_/$other &/p" <<<"$tests"; done
+    sort -r <<<"$tests" | sed "s/^/$seed $gpus /" # random operations take the longest
+    for other in $((seed + 1)) $((seed + 2)); do sed -n "s/^small_/$other 1 &/p" <<<"$tests"; done
 )
 
 export LD_LIBRARY_PATH=$(dirname "$library") DEEPEP_GPU_TESTS_REQUIRED=1 DEEPEP_GPU_TESTS_PATIENCE=20 program logs
 export wide=$(listed wide)
-run_one() { # seed, test
-    local log=$logs/$2.seed_$1 sms=${EMULATOR_SMS:-8}
-    ! grep -qxEf <(echo "$wide") <<<"$2" || sms=132
-    EMULATOR_SEED=$1 EMULATOR_SMS=$sms timeout 300 "$program" --test-threads=1 --exact "$2" >"$log" 2>&1 && rm "$log"
+run_one() { # seed, devices, test
+    local log=$logs/$3.seed_$1 sms=${EMULATOR_SMS:-8}
+    ! grep -qxEf <(echo "$wide") <<<"$3" || sms=132
+    EMULATOR_SEED=$1 EMULATOR_GPUS=$2 EMULATOR_SMS=$((sms / $2)) timeout 300 "$program" --test-threads=1 --exact "$3" >"$log" 2>&1 && rm "$log"
 }
 export -f run_one
 xargs -P "$(nproc)" -L1 bash -c 'run_one "$@" || true' _ <<<"$runs"

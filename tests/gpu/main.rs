@@ -1,5 +1,5 @@
 //! The CUDA backend against the host backend, byte for byte, through the C ABI: the same calls with the same random
-//! inputs and poisoned outputs, ranks as threads, all on one GPU. Without a GPU, or without the feature `cuda`, nothing is
+//! inputs and poisoned outputs, ranks as threads, on all GPUs there are (`devices`). Without a GPU, or without the feature `cuda`, nothing is
 //! tested, and said so; with DEEPEP_GPU_TESTS_REQUIRED in the environment that is a failure. Run it with `make test-gpu`,
 //! or anywhere from the program that it builds.
 
@@ -7,6 +7,7 @@
 
 mod cases;
 mod cuda;
+mod devices;
 mod graphs;
 mod meeting;
 mod memory;
@@ -16,6 +17,7 @@ mod ranks;
 mod reports;
 mod rng;
 mod run;
+mod sharing;
 mod stamped;
 mod stress;
 
@@ -243,7 +245,7 @@ slotted_cases! {
 fn two_processes_share_a_gpu_with_slots() {
     if processes::child_rank().is_some() || ready() {
         let case = Case { ranks: 2, slotted: true, dispatches: true, rounds: 4, ..Case::default() };
-        processes::parent_or_child("two_processes_share_a_gpu_with_slots", case);
+        processes::parent_or_child("two_processes_share_a_gpu_with_slots", case, processes::on_one_gpu);
     }
 }
 
@@ -273,6 +275,7 @@ fn two_processes_share_a_gpu() {
         processes::parent_or_child(
             "two_processes_share_a_gpu",
             Case { ranks: 2, rounds: 4, ..Case::default() },
+            processes::on_one_gpu,
         );
     }
 }
@@ -282,14 +285,14 @@ fn three_processes_by_expert_share_a_gpu() {
     if processes::child_rank().is_some() || ready() {
         let case =
             Case { ranks: 3, by_expert: true, align: 8, rounds: 4, mode: Mode::Caller, ..Case::default() };
-        processes::parent_or_child("three_processes_by_expert_share_a_gpu", case);
+        processes::parent_or_child("three_processes_by_expert_share_a_gpu", case, processes::on_one_gpu);
     }
 }
 
 #[test]
 fn a_killed_process_is_named_within_the_deadline() {
     if processes::child_rank().is_some() || (!against_itself() && ready()) {
-        processes::kill_one("a_killed_process_is_named_within_the_deadline");
+        processes::kill_one("a_killed_process_is_named_within_the_deadline", processes::as_it_is);
     }
 }
 

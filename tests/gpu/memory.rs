@@ -1,6 +1,6 @@
 //! Memory on the host or on the device, behind one face.
 
-use crate::cuda;
+use crate::{cuda, devices};
 use deepep::driver::{copy_on_device, Device, Memory, Pinned, Stream};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -40,9 +40,10 @@ pub enum Array {
 }
 
 impl Arena {
-    pub fn new(place: Where) -> Arena {
+    /// On the rank's device.
+    pub fn new(place: Where, rank: usize) -> Arena {
         let device = (place == Where::Device).then(|| {
-            let device = Device::open(0).unwrap();
+            let device = Device::open(devices::of(rank)).unwrap();
             let stream = Stream::new(&device).unwrap();
             (device, stream)
         });
@@ -58,14 +59,10 @@ impl Arena {
     }
 
     /// Whose arrays come from cuMemAlloc, at addresses that no granule begins with.
-    pub fn classic(place: Where) -> Arena {
-        let arena = Arena::new(place);
+    pub fn classic(place: Where, rank: usize) -> Arena {
+        let arena = Arena::new(place, rank);
         let classic = arena.device.as_ref().map(|(device, _)| cuda::Block::allocate(device, 64 << 20));
         Arena { classic, ..arena }
-    }
-
-    pub fn device(&self) -> Option<&Arc<Device>> {
-        self.device.as_ref().map(|(device, _)| device)
     }
 
     fn part_of(&self, classic: &cuda::Block, bytes: usize) -> Array {
@@ -83,9 +80,9 @@ impl Arena {
         }
         let fits = |(memory, taken): &(Arc<Memory>, usize)| taken + bytes <= memory.bytes() as usize;
         if !chunk.as_ref().is_some_and(fits) {
-            let unit = Memory::granularity(device).unwrap();
+            let unit = Memory::granularity(device, None).unwrap();
             let size = (bytes.max(CHUNK_BYTES) as u64).next_multiple_of(unit);
-            *chunk = Some((Arc::new(Memory::allocate(device, size, &[device]).unwrap()), 0));
+            *chunk = Some((Arc::new(Memory::allocate(device, None, size, &[device]).unwrap()), 0));
         }
         let (memory, taken) = chunk.as_mut().unwrap();
         let start = *taken;

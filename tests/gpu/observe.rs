@@ -54,7 +54,7 @@ fn two_ranks(flags: u32, run: impl Fn(usize, Buffer, &Arena) + Sync) {
     std::thread::scope(|scope| {
         for (rank, &buffer) in buffers.iter().enumerate() {
             let run = &run;
-            scope.spawn(move || run(rank, buffer, &Arena::new(Where::Device)));
+            scope.spawn(move || run(rank, buffer, &Arena::new(Where::Device, rank)));
         }
     });
     for buffer in buffers {

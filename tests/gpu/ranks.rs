@@ -1,5 +1,6 @@
 //! A group of ranks in this process, and what the library says when it refuses.
 
+use crate::devices;
 use crate::memory::Where;
 use deepep::capi::*;
 use std::ffi::CStr;
@@ -69,7 +70,12 @@ impl World {
             Where::Device => deep_ep_backend_t::DEEP_EP_BACKEND_CUDA,
         } as u32;
         let mut comms = vec![std::ptr::null_mut(); ranks];
-        let status = unsafe { deep_ep_comm_create_local(&config, std::ptr::null(), comms.as_mut_ptr()) };
+        let devices: Vec<i32> = match place {
+            Where::Host => Vec::new(),
+            Where::Device => (0..ranks).map(devices::of).collect(),
+        };
+        let on = if devices.is_empty() { std::ptr::null() } else { devices.as_ptr() };
+        let status = unsafe { deep_ep_comm_create_local(&config, on, comms.as_mut_ptr()) };
         match status {
             deep_ep_status_t::DEEP_EP_SUCCESS => Ok(World { comms }),
             status => Err((status, last_error())),

@@ -55,7 +55,7 @@ impl<'a> Rank<'a> {
         let mut local_experts = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
         let (slabs, slab_rows) = case.slabs(rank);
-        let arena = if case.classic_memory { Arena::classic(place) } else { Arena::new(place) };
+        let arena = if case.classic_memory { Arena::classic(place, rank) } else { Arena::new(place, rank) };
         let outputs = Vec::new();
         Rank { case, rank, buffer, handle, arena, local_experts, slabs, slab_rows, outputs }
     }

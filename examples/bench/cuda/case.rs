@@ -60,12 +60,29 @@ pub enum Work {
     Pair,
 }
 
+/// How tokens choose their experts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spread {
+    Uniform,
+    /// The experts of rank 0 draw one and a half times their share.
+    Unbalanced,
+    /// Uniform, but the last rank has no tokens.
+    OneEmpty,
+    /// All experts are rank 0's.
+    ToOne,
+}
+
+/// What limits the rows that cross.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Push,
+    Pull,
+}
+
 #[derive(Clone, Debug)]
 pub struct Case {
     pub id: String,
     pub group: Group,
-    /// Microseconds to reach on two GPUs.
-    pub reach: Option<f64>,
     pub work: Work,
     pub layout: deep_ep_layout_t,
     pub rows: Rows,
@@ -74,8 +91,7 @@ pub struct Case {
     pub sms: u32,
     pub stages: i32,
     pub sync: deep_ep_sync_t,
-    /// The experts of rank 0 draw one and a half times their share.
-    pub unbalanced: bool,
+    pub spread: Spread,
     /// The combine multiplies by the weights of the dispatch.
     pub weighted: bool,
     /// Microseconds by which the last rank comes late to every operation.
@@ -87,7 +103,6 @@ impl Case {
         Case {
             id: id.into(),
             group: Group::Throughput,
-            reach: None,
             work,
             layout,
             rows,
@@ -95,15 +110,15 @@ impl Case {
             sms: 0,
             stages: 0,
             sync: deep_ep_sync_t::DEEP_EP_SYNC_AUTO,
-            unbalanced: false,
+            spread: Spread::Uniform,
             weighted: false,
             late_us: 0,
         }
     }
 
     /// The same with something else, and that in its name.
-    pub fn with_suffix(&self, name: &str, number: u32, change: impl Fn(&mut Case)) -> Case {
-        let mut case = Case { id: format!("{}_{name}{number}", self.id), ..self.clone() };
+    pub fn with_suffix(&self, suffix: &str, change: impl Fn(&mut Case)) -> Case {
+        let mut case = Case { id: format!("{}_{suffix}", self.id), ..self.clone() };
         change(&mut case);
         case
     }
@@ -127,15 +142,39 @@ impl Case {
         self.work != Work::Pair
     }
 
+    /// So large that launches do not matter.
+    pub fn is_large(&self) -> bool {
+        self.packed() && self.tokens >= 2048
+    }
+
+    /// Packed combines read their rows from the other ranks; all else is written to them. Pairs do both.
+    pub fn way(&self) -> Option<Way> {
+        match self.work {
+            Work::Pair => None,
+            Work::Combine if self.packed() => Some(Way::Pull),
+            _ => Some(Way::Push),
+        }
+    }
+
+    pub fn tokens_of(&self, rank: usize, ranks: usize) -> usize {
+        if self.spread == Spread::OneEmpty && rank + 1 == ranks {
+            0
+        } else {
+            self.tokens
+        }
+    }
+
     /// Expert ids of one rank's tokens, all of a token different.
     pub fn routing(&self, rank: usize, ranks: usize) -> Vec<i32> {
-        let mut random = Random(rank as u64 + 1);
-        if !self.unbalanced {
-            return random.routing(self.tokens, TOPK, EXPERTS);
-        }
+        let (mut random, tokens) = (Random(rank as u64 + 1), self.tokens_of(rank, ranks));
         let first = EXPERTS.div_ceil(ranks); // of rank 0
-        let mut ids = Vec::with_capacity(self.tokens * TOPK);
-        for _ in 0..self.tokens {
+        match self.spread {
+            Spread::Uniform | Spread::OneEmpty => return random.routing(tokens, TOPK, EXPERTS),
+            Spread::ToOne => return random.routing(tokens, TOPK, first),
+            Spread::Unbalanced => {}
+        }
+        let mut ids = Vec::with_capacity(tokens * TOPK);
+        for _ in 0..tokens {
             let begin = ids.len();
             while ids.len() < begin + TOPK {
                 let id = match random.below(2 * ranks) {
@@ -150,27 +189,25 @@ impl Case {
         ids
     }
 
-    /// Bytes that cross to other ranks, from a rank with this routing; and those that a rank would send if it sent every
-    /// expert's row.
-    pub fn bytes(&self, ids: &[i32], rank: usize, ranks: usize) -> Bytes {
-        let home = |id: i32| owner(id as usize, ranks);
-        let rows: usize = ids
-            .chunks_exact(TOPK)
-            .map(|ids| (0..ranks).filter(|&r| r != rank && ids.iter().any(|&id| home(id) == r)).count())
-            .sum();
-        let row = |work| match work {
-            Work::Combine => 2 * HIDDEN,
-            _ => self.rows.sent_bytes() + self.rows.scale_bytes() + SIDE_BYTES,
-        };
-        let row =
-            if self.work == Work::Pair { row(Work::Dispatch) + row(Work::Combine) } else { row(self.work) };
-        Bytes { off_rank: (rows * row) as u64, logical: (ids.len() * row) as u64 }
+    /// Bytes of a row that crosses, both ways for a pair.
+    pub fn row_bytes(&self) -> usize {
+        let (there, back) = (self.rows.sent_bytes() + self.rows.scale_bytes() + SIDE_BYTES, 2 * HIDDEN);
+        match self.work {
+            Work::Dispatch => there,
+            Work::Combine => back,
+            Work::Pair => there + back,
+        }
     }
 }
 
-pub struct Bytes {
-    pub off_rank: u64,
-    pub logical: u64,
+/// Of a routing, the rows to each rank: one for each token with an expert there.
+pub fn rows_to(ids: &[i32], ranks: usize) -> Vec<u64> {
+    let mut rows = vec![0; ranks];
+    for ids in ids.chunks_exact(TOPK) {
+        let homes: Vec<usize> = ids.iter().map(|&id| owner(id as usize, ranks)).collect();
+        rows.iter_mut().enumerate().for_each(|(rank, rows)| *rows += u64::from(homes.contains(&rank)));
+    }
+    rows
 }
 
 /// The rank of an expert: split evenly, the first ranks own one more.

@@ -1,12 +1,48 @@
 //! The little of the CUDA driver that measuring needs beside the library: memory, streams, events, graphs, the kernels of
-//! probes.ptx. Errors are texts.
+//! kernels/bench/probes.cu. Errors are texts.
 
 use crate::common::Outcome;
 use cudarc::driver::sys::*;
-use std::ffi::{c_void, CStr, CString};
+use std::ffi::{c_void, CStr};
 use std::ptr::{null_mut, NonNull};
 
-const PROBES: &str = include_str!("probes.ptx");
+/// The driver reads whole words of an image.
+#[repr(C, align(64))]
+struct Aligned<T: ?Sized>(T);
+
+/// Empty where the kernels were not built.
+#[cfg(feature = "cuda")]
+static PROBES: &Aligned<[u8]> = &Aligned(*include_bytes!(env!("DEEPEP_BENCH_PROBES")));
+#[cfg(not(feature = "cuda"))]
+static PROBES: &Aligned<[u8]> = &Aligned([]);
+
+#[derive(Clone, Copy)]
+struct Probes {
+    stamp: CUfunction,
+    pause: CUfunction,
+    push: CUfunction,
+    pull: CUfunction,
+}
+
+/// As many places as one launch of `push` or `pull` can turn to.
+pub const MAX_PLACES: usize = 15;
+const PIECE_BYTES: u64 = 16;
+const LINK_THREADS: u32 = 1024;
+
+#[repr(C)]
+struct StampParams {
+    slots: u64,
+    index: u64,
+}
+
+#[repr(C)]
+struct LinkParams {
+    places: [u64; MAX_PLACES],
+    pieces: u64,
+    seen: u64,
+    count: u32,
+    rounds: u32,
+}
 
 /// The result of a driver call as an outcome.
 pub fn check(call: &str, result: CUresult) -> Outcome<()> {
@@ -34,6 +70,18 @@ pub fn count() -> usize {
     } else {
         0
     }
+}
+
+/// Multiprocessors of the first device.
+pub fn sms() -> Outcome<u32> {
+    let mut device = 0;
+    cuda!(cuDeviceGet(&mut device, 0))?;
+    attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+}
+
+fn attribute(device: CUdevice, attribute: CUdevice_attribute) -> Outcome<u32> {
+    let mut value = 0;
+    cuda!(cuDeviceGetAttribute(&mut value, attribute, device)).map(|()| value as u32)
 }
 
 /// Of the first device.
@@ -65,7 +113,7 @@ pub struct Gpu {
     context: CUcontext,
     pub sms: u32,
     pub l2_bytes: u64,
-    probes: [CUfunction; 3],
+    probes: Probes,
 }
 
 // SAFETY: contexts and functions may be used from every thread.
@@ -80,23 +128,26 @@ impl Gpu {
         cuda!(cuDeviceGet(&mut device, ordinal as i32))?;
         cuda!(cuDevicePrimaryCtxRetain(&mut context, device))?;
         cuda!(cuCtxSetCurrent(context))?;
-        let attribute = |attribute| {
-            let mut value = 0;
-            cuda!(cuDeviceGetAttribute(&mut value, attribute, device)).map(|()| value as u32)
-        };
+        if PROBES.0.is_empty() {
+            return Err("this program was built without its kernels: build it with --features cuda".into());
+        }
         // Loaded now: later it would wait for kernels of ranks that wait.
-        let source = CString::new(PROBES).map_err(|error| error.to_string())?;
         let mut module = null_mut();
-        cuda!(cuModuleLoadData(&mut module, source.as_ptr().cast()))?;
+        cuda!(cuModuleLoadData(&mut module, PROBES.0.as_ptr().cast()))?;
         let function = |name: &CStr| {
             let mut function = null_mut();
             cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr())).map(|()| function)
         };
         Ok(Gpu {
             context,
-            sms: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-            l2_bytes: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
-            probes: [function(c"bench_stamp")?, function(c"bench_pause")?, function(c"bench_push")?],
+            sms: attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            l2_bytes: attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+            probes: Probes {
+                stamp: function(c"bench_stamp")?,
+                pause: function(c"bench_pause")?,
+                push: function(c"bench_push")?,
+                pull: function(c"bench_pull")?,
+            },
         })
     }
 
@@ -150,7 +201,7 @@ impl Drop for Graph {
 
 pub struct Stream {
     stream: CUstream,
-    probes: [CUfunction; 3],
+    probes: Probes,
 }
 
 impl Stream {
@@ -191,21 +242,26 @@ impl Stream {
 
     /// Writes the clock to word `index` at `slots`.
     pub fn stamp(&self, slots: u64, index: usize) -> Outcome<()> {
-        self.launch(self.probes[0], 1, 1, &[slots, index as u64])
+        self.launch(self.probes.stamp, 1, 32, &StampParams { slots, index: index as u64 })
     }
 
     pub fn pause(&self, ns: u64) -> Outcome<()> {
-        self.launch(self.probes[1], 1, 1, &[ns])
+        self.launch(self.probes.pause, 1, 32, &ns)
     }
 
-    /// Stores from `blocks` SMs.
-    pub fn push(&self, to: u64, bytes: u64, rounds: u64, blocks: u32) -> Outcome<()> {
-        self.launch(self.probes[2], blocks, 1024, &[to, bytes, rounds])
+    /// Stores `bytes` bytes from `blocks` SMs to each of the places, `rounds` times, all of them at once.
+    pub fn push(&self, places: &[u64], bytes: u64, rounds: u32, blocks: u32) -> Outcome<()> {
+        self.launch(self.probes.push, blocks, LINK_THREADS, &link_params(places, bytes, rounds, 0)?)
     }
 
-    fn launch(&self, function: CUfunction, blocks: u32, threads: u32, arguments: &[u64]) -> Outcome<()> {
-        let mut pointers: Vec<_> =
-            arguments.iter().map(|argument| std::ptr::from_ref(argument).cast_mut().cast()).collect();
+    /// Loads them; `seen` has room for 4 bytes of each thread.
+    pub fn pull(&self, places: &[u64], bytes: u64, rounds: u32, blocks: u32, seen: u64) -> Outcome<()> {
+        self.launch(self.probes.pull, blocks, LINK_THREADS, &link_params(places, bytes, rounds, seen)?)
+    }
+
+    /// `parameters`: the one struct that the kernel takes.
+    fn launch<T>(&self, function: CUfunction, blocks: u32, threads: u32, parameters: &T) -> Outcome<()> {
+        let mut pointers: [*mut c_void; 1] = [std::ptr::from_ref(parameters).cast_mut().cast()];
         cuda!(cuLaunchKernel(
             function,
             blocks,
@@ -244,4 +300,24 @@ impl Drop for Stream {
             let _ = cuda!(cuStreamDestroy_v2(stream.as_ptr()));
         }
     }
+}
+
+fn link_params(places: &[u64], bytes: u64, rounds: u32, seen: u64) -> Outcome<LinkParams> {
+    let mut params = LinkParams {
+        places: [0; MAX_PLACES],
+        pieces: bytes / PIECE_BYTES,
+        seen,
+        count: places.len() as u32,
+        rounds,
+    };
+    let first = params.places.get_mut(..places.len()).filter(|first| !first.is_empty());
+    first
+        .ok_or(format!("a link is measured to 1 to {MAX_PLACES} places, not {}", places.len()))?
+        .copy_from_slice(places);
+    Ok(params)
+}
+
+/// Bytes that `pull` of so many blocks writes to `seen`.
+pub fn seen_bytes(blocks: u32) -> u64 {
+    u64::from(blocks * LINK_THREADS) * 4
 }

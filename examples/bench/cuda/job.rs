@@ -27,7 +27,8 @@ pub struct Job<'a> {
     sums: deep_ep_combine_out_t,
 }
 
-pub fn config(case: &Case) -> Outcome<deep_ep_buffer_config_t> {
+/// `patience_ms`: after which the library's waits end.
+pub fn config(case: &Case, patience_ms: u32) -> Outcome<deep_ep_buffer_config_t> {
     let mut config = filled!(deep_ep_buffer_config_t, deep_ep_buffer_config_init);
     config.layout = case.layout as u32;
     config.sync = case.sync as u32;
@@ -45,8 +46,8 @@ pub fn config(case: &Case) -> Outcome<deep_ep_buffer_config_t> {
     }
     config.num_sms = case.sms as i32;
     config.num_stages = case.stages;
-    config.timeout_ms = 10_000;
-    config.first_timeout_ms = 30_000;
+    config.timeout_ms = patience_ms;
+    config.first_timeout_ms = 2 * patience_ms;
     Ok(config)
 }
 
@@ -54,16 +55,15 @@ impl<'a> Job<'a> {
     /// Collective. `ids`: this rank's routing.
     pub fn new(
         case: &'a Case,
+        config: &deep_ep_buffer_config_t,
         comm: &mut Comm,
         stream: &'a Stream,
         side: Stream,
         pool: &mut Pool,
         ids: &[i32],
-        late: bool,
     ) -> Outcome<Job<'a>> {
-        let config = config(case)?;
-        let slab = sizes(comm, &config)?;
-        let buffer = Buffer::create(comm, &config)?;
+        let slab = sizes(comm, config)?;
+        let buffer = Buffer::create(comm, config)?;
         pool.renew(stream)?;
         let handle = buffer.handle()?;
         let mut job = Job {
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
             done: Event::new()?,
             released: Event::new()?,
             is_open: false,
-            late,
+            late: false,
             handle,
             buffer,
             input: filled!(deep_ep_dispatch_in_t, deep_ep_dispatch_in_init),
@@ -97,10 +97,11 @@ impl<'a> Job<'a> {
         slab: &deep_ep_buffer_sizes_t,
     ) -> Outcome<()> {
         let (case, input, arrived) = (self.case, &mut self.input, &mut self.arrived);
+        let tokens = ids.len() / TOPK;
         let ids: Vec<u8> = ids.iter().flat_map(|&id| i64::from(id).to_le_bytes()).collect();
         let given = pool.take(ids.len() as u64)?;
         self.stream.write(given, &ids)?;
-        input.num_tokens = case.tokens as i64;
+        input.num_tokens = tokens as i64;
         input.hidden = HIDDEN as i64;
         input.topk_idx = given as *const _;
         input.topk_idx_dtype = deep_ep_dtype_t::DEEP_EP_INT64 as u32;
@@ -166,6 +167,11 @@ impl<'a> Job<'a> {
             self.combine()?;
         }
         Ok(())
+    }
+
+    /// This rank begins each timed operation late, where the case says so.
+    pub fn come_late(&mut self) {
+        self.late = true;
     }
 
     pub fn barrier(&self) -> Outcome<()> {

@@ -1,29 +1,34 @@
-//! The benchmark of the CUDA backend, through the C ABI: one process for each of two GPUs, or two threads that share one.
+//! The benchmark of the CUDA backend, through the C ABI: one process for each GPU, or threads that share one.
 
 mod case;
+mod crew;
+mod estimate;
+mod goals;
 mod gpu;
-mod group;
 mod job;
 mod link;
 mod list;
 mod memory;
 mod plot;
 mod pool;
+mod predicted;
 mod record;
 mod report;
+mod results;
+mod run;
 mod sequence;
+mod tables;
+mod worker;
 
 use crate::common::Outcome;
 use case::Case;
 use list::Group;
-use record::{Record, Setup};
+use record::Record;
 use sequence::Effort;
 use std::path::PathBuf;
 
+/// Where nothing else is known: of ranks that share a device, and of those that `--list` is about.
 const RANKS: usize = 2;
-const POOL_BYTES: u64 = 6 << 30;
-const QUICK_TOKENS: usize = 16;
-const QUICK_POOL_BYTES: u64 = 1 << 30;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -33,22 +38,34 @@ pub struct Options {
     /// Only cases whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
-    /// Only say which cases there are.
+    /// Only say which cases there are, about how many seconds each takes, and what it is to reach.
     #[arg(long)]
     list: bool,
+    /// Only say how many devices there are.
+    #[arg(long)]
+    devices: bool,
+    /// How many ranks; on GPUs of their own, as many as there are if nothing is said.
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Ranks share one GPU, also where there are more.
+    #[arg(long)]
+    shared: bool,
+    /// Begin no case that would not end within so many seconds.
+    #[arg(long)]
+    budget: Option<f64>,
+    /// Give up a case after so many seconds; the library's waits end after a quarter of it.
+    #[arg(long, default_value_t = 30)]
+    case_seconds: u32,
     /// Replays of each graph of 20 operations; sweeps take a quarter.
     #[arg(long, default_value_t = 200)]
     replays: usize,
     /// Enqueue the calls each time instead of replaying a graph.
     #[arg(long)]
     eager: bool,
-    /// Two ranks on one GPU, also where there are two.
+    /// Few tokens and replays: shows that it works, not how fast; so do the names of its results.
     #[arg(long)]
-    shared: bool,
-    /// Few tokens and replays: shows that it works, not how fast.
-    #[arg(long, conflicts_with = "results")]
     quick: bool,
-    /// Write throughput_SETUP.json, latency_SETUP.json and sweeps_SETUP.json into this directory.
+    /// Write {throughput,latency,sweeps,not_measured}_SETUP.json into this directory, after every case.
     #[arg(long)]
     results: Option<PathBuf>,
     /// Write all results as an array of JSON objects.
@@ -57,41 +74,36 @@ pub struct Options {
     /// Draw bandwidth against SMs and time against tokens into this PNG file.
     #[arg(long)]
     plot: Option<PathBuf>,
-    /// Write the results into this Markdown file, between the markers of their setup.
+    /// Write the results into this Markdown file, between the markers of their setup, and beside predictions.
     #[arg(long)]
     markdown: Option<PathBuf>,
+    /// Write the table of the ways to synchronise into this Markdown file, between its markers.
+    #[arg(long)]
+    sync_markdown: Option<PathBuf>,
     /// Do not measure, but show the results of earlier runs.
     #[arg(long, value_delimiter = ',')]
     from: Vec<PathBuf>,
 
-    // How the program starts itself for another rank.
+    /// How the program starts itself as a worker.
     #[arg(long, hide = true)]
-    rank: Option<usize>,
-    #[arg(long, hide = true, default_value_t = 0)]
-    ranks: usize,
-    #[arg(long, hide = true, default_value = "")]
-    id: String,
+    worker: Option<String>,
 }
 
 pub fn run(options: &Options) -> Outcome<()> {
+    if let Some(orders) = &options.worker {
+        let orders: worker::Orders = serde_json::from_str(orders).map_err(|error| error.to_string())?;
+        return worker::run(&orders, &list::all(&orders.effort));
+    }
+    if options.devices {
+        println!("{}", gpu::count());
+        return Ok(());
+    }
     if options.list {
         return options.list_cases();
     }
-    if let Some(rank) = options.rank {
-        let gpu = gpu::Gpu::open(rank)?;
-        let cases = options.cases(gpu.sms)?;
-        return group::rank(gpu, rank, options.ranks, &options.id, &cases, &options.effort());
-    }
-    let records = match options.from.as_slice() {
-        [] => options.measure()?,
-        files => {
-            let read: Vec<Vec<Record>> =
-                files.iter().map(|file| report::from_json(file)).collect::<Outcome<_>>()?;
-            let records = read.concat();
-            println!("{}", report::heading());
-            records.iter().for_each(|record| println!("{}", report::row(record)));
-            records
-        }
+    let (records, outcome) = match options.from.as_slice() {
+        [] => run::measure(options)?,
+        files => (show(files)?, Ok(())),
     };
     if let Some(file) = &options.json {
         report::write(file, &report::to_json(&records)?)?;
@@ -99,17 +111,33 @@ pub fn run(options: &Options) -> Outcome<()> {
     if let Some(file) = &options.markdown {
         report::into_markdown(file, &records)?;
     }
+    if let Some(file) = &options.sync_markdown {
+        report::into_sync_markdown(file, &records)?;
+    }
     if let Some(file) = &options.plot {
         plot::draw(file, &records)?;
     }
-    Ok(())
+    outcome
+}
+
+fn show(files: &[PathBuf]) -> Outcome<Vec<Record>> {
+    let read: Vec<Vec<Record>> = files.iter().map(|file| report::from_json(file)).collect::<Outcome<_>>()?;
+    let records = read.concat();
+    println!("{}", report::heading());
+    records.iter().for_each(|record| println!("{}", report::row(record)));
+    Ok(records)
 }
 
 impl Options {
-    fn effort(&self) -> Effort {
-        let (replays, pool_bytes) =
-            if self.quick { (self.replays.min(2), QUICK_POOL_BYTES) } else { (self.replays, POOL_BYTES) };
-        Effort { replays, graphs: !self.eager, pool_bytes }
+    /// `sms`: that a rank may use.
+    fn effort(&self, sms: u32) -> Effort {
+        Effort {
+            replays: if self.quick { self.replays.min(2) } else { self.replays },
+            graphs: !self.eager,
+            quick: self.quick,
+            sms,
+            case_seconds: self.case_seconds,
+        }
     }
 
     fn groups(&self) -> Outcome<Vec<Group>> {
@@ -121,17 +149,16 @@ impl Options {
         self.cases.is_empty() || self.cases.iter().any(|part| id.contains(part))
     }
 
-    /// The same list in every process. `sms`: that a rank may use.
-    fn cases(&self, sms: u32) -> Outcome<Vec<Case>> {
-        let mut cases: Vec<Case> = self.groups()?.into_iter().flat_map(Group::cases).collect();
-        cases.retain(|case| self.chosen(&case.id) && (case.group == Group::Throughput || case.sms <= sms));
-        if self.quick {
-            for case in &mut cases {
-                case.tokens = case.tokens.min(QUICK_TOKENS);
-                case.sms = case.sms.min(sms);
-            }
-        }
-        Ok(cases)
+    /// What is to be measured, in this order, with the numbers that workers know cases by. Points of sweeps with more SMs
+    /// than there are left out.
+    fn cases(&self, effort: &Effort) -> Outcome<Vec<(usize, Case)>> {
+        let groups = self.groups()?;
+        let wanted = |case: &Case| {
+            groups.contains(&case.group)
+                && self.chosen(&case.id)
+                && (case.group.is_numbered() || case.sms <= effort.sms)
+        };
+        Ok(list::all(effort).into_iter().enumerate().filter(|(_, case)| wanted(case)).collect())
     }
 
     fn has_memory_case(&self) -> Outcome<bool> {
@@ -139,53 +166,18 @@ impl Options {
     }
 
     fn list_cases(&self) -> Outcome<()> {
-        self.cases(u32::MAX)?.iter().for_each(|case| println!("{}", case.id));
-        if self.has_memory_case()? {
-            println!("{}", memory::CASE);
+        let (effort, ranks) = (self.effort(u32::MAX), self.ranks.unwrap_or(RANKS));
+        let mut total = 0.0;
+        for (_, case) in self.cases(&effort)? {
+            let seconds = estimate::seconds(&case, ranks, &effort);
+            total += seconds;
+            let goal = goals::of(&case, ranks, !self.shared).text();
+            println!("{:<44} {seconds:>5.1} s   {goal}", case.id);
         }
+        if self.has_memory_case()? {
+            println!("{:<44} {:>5} s   {}", memory::CASE, "-", memory::GOAL.text());
+        }
+        eprintln!("about {total:.0} s with {ranks} ranks");
         Ok(())
-    }
-
-    fn measure(&self) -> Outcome<Vec<Record>> {
-        let devices = gpu::count();
-        if devices == 0 {
-            return Err("there is no CUDA device here".into());
-        }
-        let shared = self.shared || devices < RANKS;
-        let gpu = gpu::Gpu::open(0)?;
-        let link = link::measure(if shared { 1 } else { devices })?;
-        let setup = Setup::find(RANKS, shared, !self.eager, link);
-        let what =
-            if shared { "ranks share one GPU; its memory stands for the link" } else { "one process a GPU" };
-        println!("{}: {}; {what}", setup.name, setup.machine);
-        println!(
-            "push by SMs {:.1} GB/s, by copy engines {:.1} GB/s, each way, both ways at once\n",
-            link.push, link.copy
-        );
-        let cases = self.cases(gpu.sms / if shared { RANKS as u32 } else { 1 })?;
-        let mut records = Vec::new();
-        println!("{}", report::heading());
-        let tell = &mut |case: &Case, seen: Result<Vec<sequence::Seen>, String>| {
-            let record = setup.record(case, seen);
-            println!("{}", report::row(&record));
-            records.push(record);
-        };
-        match shared {
-            true => group::threads(gpu, RANKS, &cases, &self.effort(), tell)?,
-            false => group::processes(RANKS, &std::env::args().skip(1).collect::<Vec<_>>(), &cases, tell)?,
-        }
-        if self.has_memory_case()? {
-            records.push(setup.memory(memory::CASE, memory::symmetric_bytes(), memory::REACH_MIB));
-            records.last().into_iter().for_each(|record| println!("{}", report::row(record)));
-        }
-        if let Some(dir) = &self.results {
-            report::write_results(dir, &setup.name, &records)?;
-        }
-        let (failed, missed) = (
-            records.iter().filter(|record| record.failed.is_some()).count(),
-            records.iter().filter(|record| record.met() == Some(false)).count(),
-        );
-        println!("\n{} cases, {failed} not measured, {missed} goals missed", records.len());
-        Ok(records)
     }
 }

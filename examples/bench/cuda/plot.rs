@@ -2,12 +2,15 @@
 
 use super::list::Group;
 use super::record::Record;
+use super::tables::without;
 use crate::common::Outcome;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 const SIZE: (u32, u32) = (1500, 650);
+/// How names of slotted cases begin.
+const SLOTTED: &str = "ll_";
 const FONT: &str = "sans-serif";
 /// Where systems keep a plain font; DEEPEP_BENCH_FONT names another.
 const FONTS: [&str; 5] = [
@@ -34,7 +37,11 @@ pub fn draw(file: &Path, records: &[Record]) -> Outcome<()> {
         lines.retain(|_, line| !line.is_empty());
         lines
     };
-    let by_sms = lines(Group::Sms, |r| Some((f64::from(r.sms?), r.gbps_off_rank?)));
+    // Small operations are not about bandwidth.
+    let by_sms = lines(Group::Sms, |r| {
+        let is_small = r.case.starts_with(SLOTTED);
+        Some((f64::from(r.sms?), r.gbps_off_rank?)).filter(|_| !is_small)
+    });
     let by_tokens = lines(Group::Tokens, |r| Some((r.tokens? as f64, r.us_median?)));
     let area = BitMapBackend::new(file, SIZE).into_drawing_area();
     let drawn = area.fill(&WHITE).map_err(|error| error.to_string()).and_then(|()| {
@@ -57,11 +64,7 @@ fn load_font() -> Outcome<()> {
 
 /// The case without what the axis says.
 fn name_of(case: &str) -> String {
-    let parts = case.split('_').filter(|part| {
-        let number = part.trim_start_matches("sm").trim_start_matches('t');
-        number == *part || number.parse::<u32>().is_err()
-    });
-    parts.collect::<Vec<_>>().join(" ")
+    without(&without(case, "sm"), "t").replace('_', " ")
 }
 
 fn picture<DB: DrawingBackend>(

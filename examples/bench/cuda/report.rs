@@ -1,7 +1,7 @@
 //! Results as a table, as JSON, and between markers of a Markdown file.
 
-use super::list::Group;
 use super::record::Record;
+use super::{predicted, tables};
 use crate::common::Outcome;
 use std::path::Path;
 
@@ -20,7 +20,6 @@ fn cells(record: &Record) -> [String; 9] {
         Some(false) => "NO",
         None => "-",
     };
-    let unit = if record.case.contains("_mib_") { "MiB" } else { "us" };
     let median = match record.mib {
         Some(mib) => format!("{mib:.1} MiB"),
         None => number(record.us_median, 2),
@@ -33,7 +32,7 @@ fn cells(record: &Record) -> [String; 9] {
         number(record.gbps_logical, 1),
         number(record.link_ratio, 2),
         sms,
-        record.reach.map_or("-".into(), |reach| format!("<= {reach} {unit}")),
+        record.goal().text(),
         met.into(),
     ]
 }
@@ -70,44 +69,42 @@ pub fn write(file: &Path, text: &str) -> Outcome<()> {
     std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// The files of a run, by group: `throughput_SETUP.json`, `latency_SETUP.json`, `sweeps_SETUP.json`. Cases that failed have
-/// no place in them.
-pub fn write_results(dir: &Path, setup: &str, records: &[Record]) -> Outcome<()> {
-    std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-    let is_sweep = |group: Option<Group>| !matches!(group, Some(Group::Throughput | Group::Latency));
-    let of = |wanted: &dyn Fn(Option<Group>) -> bool| -> Vec<Record> {
-        records.iter().filter(|record| record.failed.is_none() && wanted(record.group)).cloned().collect()
-    };
-    for (name, some) in [
-        ("throughput", of(&|group| group == Some(Group::Throughput))),
-        ("latency", of(&|group| group == Some(Group::Latency))),
-        ("sweeps", of(&is_sweep)),
-    ] {
-        if !some.is_empty() {
-            write(&dir.join(format!("{name}_{setup}.json")), &to_json(&some)?)?;
-        }
-    }
-    Ok(())
-}
-
 const HEADING: &str = "## CUDA backend";
 
-fn section(setup: &str, records: &[&Record]) -> String {
-    let mut text = String::new();
-    if let Some(first) = records.first() {
-        let push = records.iter().find_map(|record| record.link_push_gbps).unwrap_or(0.0);
-        let link = if setup.ends_with("_shared") {
-            "no link: the stores of both ranks to the device's memory"
-        } else {
-            "the link"
-        };
-        text += &format!(
-            "{}, {}, method: {}. Push rate of {link}: {push:.0} GB/s per rank.\n\n",
-            first.machine, first.date, first.method
-        );
+const PREDICTIONS: &str = "predictions";
+const SYNC: &str = "sync";
+
+/// Who measured where and when.
+fn origin(records: &[&Record]) -> String {
+    let Some(first) = records.first() else { return String::new() };
+    let rate = |of: fn(&Record) -> Option<f64>| {
+        records.iter().find_map(|record| of(record)).map_or("-".into(), |rate| format!("{rate:.0}"))
+    };
+    let link = if first.setup.contains("_shared") {
+        "In place of links, all ranks at once in the device's memory"
+    } else {
+        "Links with all pairs busy, each GPU"
+    };
+    format!(
+        "{}, {}, method: {}. {link}: push {}, pull {}, copy engines {} GB/s.\n",
+        first.machine,
+        first.date,
+        first.method,
+        rate(|record| record.link_push_gbps),
+        rate(|record| record.link_pull_gbps),
+        rate(|record| record.link_copy_gbps)
+    )
+}
+
+/// Single cases and what failed one by one, sweeps as tables of their own.
+fn section(records: &[&Record]) -> String {
+    let mut text = origin(records);
+    let single: Vec<&&Record> =
+        records.iter().filter(|record| record.failed.is_some() || !record.in_sweep()).collect();
+    if !single.is_empty() {
+        text += &format!("\n| {} |\n|{}\n", TITLES.join(" | "), "---|".repeat(TITLES.len()));
     }
-    text += &format!("| {} |\n|{}\n", TITLES.join(" | "), "---|".repeat(TITLES.len()));
-    for record in records {
+    for record in single {
         match &record.failed {
             Some(error) => {
                 text += &format!("| {} | {error} |{}\n", record.case, " - |".repeat(TITLES.len() - 2))
@@ -115,30 +112,63 @@ fn section(setup: &str, records: &[&Record]) -> String {
             None => text += &format!("| {} |\n", cells(record).join(" | ")),
         }
     }
-    text
+    text + &tables::sweeps(records)
 }
 
-/// Replaces what stands between the markers of each setup; new markers go to the end of the file.
-pub fn into_markdown(file: &Path, records: &[Record]) -> Outcome<()> {
-    let mut text = std::fs::read_to_string(file).unwrap_or_else(|_| "# Benchmarks\n".into());
+fn by_setup(records: &[Record]) -> Vec<(&str, Vec<&Record>)> {
     let mut setups: Vec<&str> = records.iter().map(|record| record.setup.as_str()).collect();
     setups.sort_unstable();
     setups.dedup();
-    for setup in setups {
-        let some: Vec<&Record> = records.iter().filter(|record| record.setup == setup).collect();
-        let (begin, end) = (format!("<!-- measured: {setup} -->\n"), format!("<!-- end: {setup} -->\n"));
-        let new = format!("{begin}\n{}\n{end}", section(setup, &some));
-        let place =
-            text.find(&begin).and_then(|from| Some((from, text[from..].find(&end)? + from + end.len())));
-        match place {
-            Some((from, to)) => text.replace_range(from..to, &new),
-            None => {
-                if !text.contains(HEADING) {
-                    text += &format!("\n{HEADING}\n");
-                }
-                text += &format!("\n{new}");
-            }
+    setups
+        .into_iter()
+        .map(|setup| (setup, records.iter().filter(|record| record.setup == setup).collect()))
+        .collect()
+}
+
+/// Replaces what stands between the markers of a name, if they are there.
+fn replaced(text: &mut String, name: &str, new: &str) -> bool {
+    let (begin, end) = (format!("<!-- measured: {name} -->\n"), format!("<!-- end: {name} -->\n"));
+    let place = text.find(&begin).and_then(|from| Some((from, text[from..].find(&end)? + from + end.len())));
+    if let Some((from, to)) = place {
+        text.replace_range(from..to, &format!("{begin}\n{new}\n{end}"));
+    }
+    place.is_some()
+}
+
+/// Into the markers of each setup; new ones go to the end of the file. And beside the predictions.
+pub fn into_markdown(file: &Path, records: &[Record]) -> Outcome<()> {
+    let mut text = std::fs::read_to_string(file).unwrap_or_else(|_| "# Benchmarks\n".into());
+    for (setup, some) in by_setup(records) {
+        let new = section(&some);
+        if replaced(&mut text, setup, &new) {
+            continue;
         }
+        if !text.contains(HEADING) {
+            text += &format!("\n{HEADING}\n");
+        }
+        text += &format!("\n<!-- measured: {setup} -->\n<!-- end: {setup} -->\n");
+        replaced(&mut text, setup, &new);
+    }
+    replaced(&mut text, PREDICTIONS, &predicted::text(records));
+    write(file, &text)
+}
+
+/// The ways to synchronise, of each setup that measured them.
+pub fn into_sync_markdown(file: &Path, records: &[Record]) -> Outcome<()> {
+    let mut new = String::new();
+    for (setup, some) in by_setup(records) {
+        let table = tables::sync(&some);
+        if !table.is_empty() {
+            new += &format!("{}{setup}. {}{table}", if new.is_empty() { "" } else { "\n" }, origin(&some));
+        }
+    }
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut text =
+        std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    if !replaced(&mut text, SYNC, &new) {
+        return Err(format!("{} has no markers <!-- measured: {SYNC} -->", file.display()));
     }
     write(file, &text)
 }

@@ -6,6 +6,7 @@
 //! placed between them. Devices have clocks of their own; each is compared with the host's.
 
 use super::memory::Cuda;
+use super::names;
 use super::params::{ClockParams, ClockWords};
 use crate::driver::{pinned_bytes, Device, Launch, Pinned, Stream};
 use crate::error::{Error, Result, Status};
@@ -133,7 +134,7 @@ impl Cuda {
     }
 
     fn start_clock(&self, clock: &Clock, first: u64) -> Result<()> {
-        let function = self.site.place.kernels.get("deepep_clock")?;
+        let function = self.site.place.kernels.get(names::CLOCK)?;
         let device = self.device();
         let _guard = device.enter()?;
         let params =

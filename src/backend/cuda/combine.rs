@@ -2,11 +2,12 @@
 
 use super::handle::HandleMemory;
 use super::memory::Cuda;
+use super::names::{self, Part};
 use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
 use crate::error::Result;
+use crate::plan::config::Layout;
 use crate::plan::device::{combine_slice_shift, Tuning, COMBINE_THREADS};
-use crate::plan::dtype::Dtype;
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
 
 /// Warps of a block that sum this rank's rows for the others, while the rest pull.
@@ -47,6 +48,24 @@ pub struct CombineCall<'a> {
     pub stream: StreamPointer,
 }
 
+impl CombineOutput<'_> {
+    pub(super) fn sums(&self) -> TokenSums {
+        TokenSums {
+            x: self.target.x.data as u64,
+            stride: self.stride,
+            bias: self.target.bias.map(|bias| bias as u64),
+            carried: self.target.carried_weights as u64,
+        }
+    }
+}
+
+impl CombineCall<'_> {
+    pub(super) fn kernel(&self, layout: Layout) -> &'static str {
+        let part = Part::of(self.send.is_some(), self.receive.is_some());
+        names::combine(layout, self.shape.exact, self.shape.dtype, part)
+    }
+}
+
 impl Cuda {
     pub fn check_combine(&self, plan: &CombinePlan) -> Result<()> {
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks).map(drop)
@@ -68,18 +87,9 @@ impl Cuda {
             fill_input(&mut params, input, by_expert, call.shape.exact);
         }
         if let Some(output) = &call.receive {
-            params.out = output.target.x.data as u64;
-            params.out_stride = output.stride;
-            params.bias = output.target.bias.map(|bias| bias as u64);
-            params.out_carried = output.target.carried_weights as u64;
+            params.out = output.sums();
             params.topk_weights = output.weights;
         }
-        let mode = Mode::of(by_expert, call.shape.exact, call.send.is_some());
-        let part = match (call.send.is_some(), call.receive.is_some()) {
-            (true, true) => 0,
-            (true, false) => 1,
-            (false, _) => 2,
-        };
         let launch = Launch {
             blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
             threads: COMBINE_THREADS,
@@ -88,7 +98,7 @@ impl Cuda {
         };
         // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
         // caller's is its own care.
-        unsafe { self.launch(kernel(mode, call.shape.dtype, part), launch, &params) }
+        unsafe { self.launch(call.kernel(self.config.layout), launch, &params) }
     }
 
     fn combine_params(&self, handle: &HandleMemory, call: &CombineCall) -> CombineParams {
@@ -171,65 +181,5 @@ fn fill_input(params: &mut CombineParams, input: &CombineInput, by_expert: bool,
     }
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;
-    }
-}
-
-/// Whose sums a kernel makes.
-#[derive(Clone, Copy)]
-enum Mode {
-    ByRank,
-    Exact,
-    Reduced,
-}
-
-impl Mode {
-    /// The receiving half of a reduced combine is that of the combine by rank.
-    fn of(by_expert: bool, exact: bool, sends: bool) -> Mode {
-        match (by_expert, exact) {
-            (true, true) => Mode::Exact,
-            (true, false) if sends => Mode::Reduced,
-            _ => Mode::ByRank,
-        }
-    }
-}
-
-/// `part`: 0 the whole, 1 the send, 2 the receive.
-fn kernel(mode: Mode, dtype: Dtype, part: usize) -> &'static str {
-    const BY_RANK: [[&str; 3]; 3] = [
-        [
-            "deepep_combine_by_rank_bf16",
-            "deepep_combine_by_rank_bf16_send",
-            "deepep_combine_by_rank_bf16_recv",
-        ],
-        [
-            "deepep_combine_by_rank_fp16",
-            "deepep_combine_by_rank_fp16_send",
-            "deepep_combine_by_rank_fp16_recv",
-        ],
-        [
-            "deepep_combine_by_rank_fp32",
-            "deepep_combine_by_rank_fp32_send",
-            "deepep_combine_by_rank_fp32_recv",
-        ],
-    ];
-    const EXACT: [[&str; 3]; 3] = [
-        ["deepep_combine_exact_bf16", "deepep_combine_exact_bf16_send", "deepep_combine_exact_bf16_recv"],
-        ["deepep_combine_exact_fp16", "deepep_combine_exact_fp16_send", "deepep_combine_exact_fp16_recv"],
-        ["deepep_combine_exact_fp32", "deepep_combine_exact_fp32_send", "deepep_combine_exact_fp32_recv"],
-    ];
-    const REDUCED: [[&str; 3]; 3] = [
-        ["deepep_combine_reduced_bf16", "deepep_combine_reduced_bf16_send", BY_RANK[0][2]],
-        ["deepep_combine_reduced_fp16", "deepep_combine_reduced_fp16_send", BY_RANK[1][2]],
-        ["deepep_combine_reduced_fp32", "deepep_combine_reduced_fp32_send", BY_RANK[2][2]],
-    ];
-    let row = match dtype {
-        Dtype::Fp16 => 1,
-        Dtype::Fp32 => 2,
-        _ => 0,
-    };
-    match mode {
-        Mode::ByRank => BY_RANK[row][part],
-        Mode::Exact => EXACT[row][part],
-        Mode::Reduced => REDUCED[row][part],
     }
 }

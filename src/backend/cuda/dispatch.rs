@@ -2,6 +2,7 @@
 
 use super::handle::HandleMemory;
 use super::memory::Cuda;
+use super::names::{self, Part};
 use super::params::*;
 use crate::driver::{Launch, StreamPointer};
 use crate::error::Result;
@@ -31,6 +32,32 @@ pub struct DispatchCall<'a> {
     pub stream: StreamPointer,
 }
 
+impl DispatchCall<'_> {
+    pub(super) fn kernel(&self, layout: Layout) -> &'static str {
+        let part = Part::of(self.send.is_some(), self.receive.is_some());
+        names::dispatch(layout, self.shape.cast_from.is_some(), part)
+    }
+
+    pub(super) fn given(&self) -> GivenTokens {
+        self.send.map(given_tokens).unwrap_or_default()
+    }
+
+    pub(super) fn received(&self) -> ReceivedRows {
+        self.receive.as_ref().map(received_rows).unwrap_or_default()
+    }
+
+    /// Of both families of layouts. 0: the receive does not keep rows in the local area.
+    pub(super) fn area(&self) -> u32 {
+        self.receive.as_ref().and_then(|output| output.area).map_or(0, |area| area as u32 + 1)
+    }
+
+    pub(super) fn flags(&self) -> u32 {
+        let cached = self.send.is_some_and(|plan| plan.request.cached);
+        let keep_open = self.receive.as_ref().is_some_and(|output| output.keep_open);
+        (if cached { CACHED } else { 0 }) | if keep_open { KEEP_OPEN } else { 0 }
+    }
+}
+
 impl Cuda {
     /// Refuses what these kernels do not do, before anything is enqueued.
     pub fn check_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
@@ -43,7 +70,8 @@ impl Cuda {
     }
 
     fn tuning(&self, shape: &DispatchShape) -> Result<Tuning> {
-        let function = self.site.place.kernels.get("deepep_dispatch_by_expert_cast")?;
+        let function =
+            self.site.place.kernels.get(names::dispatch(Layout::PackedByExpert, true, Part::Whole))?;
         let shared = DispatchShared { bytes: function.dynamic_bytes.into(), zero_bytes: ZERO_BYTES.into() };
         Tuning::of(&self.config, shape, shared)
     }
@@ -53,30 +81,32 @@ impl Cuda {
             return self.slotted_dispatch(handle, call);
         }
         let tuning = self.tuning(call.shape)?;
-        let mut params = self.dispatch_params(handle, call, &tuning);
-        if let Some(plan) = call.send {
-            fill_input(&mut params, plan);
-        }
-        if let Some(output) = &call.receive {
-            self.fill_output(&mut params, handle, output);
-        }
-        let kernel = kernel(
-            self.config.layout.by_expert(),
-            call.shape.cast_from.is_some(),
-            call.send.is_some(),
-            call.receive.is_some(),
-        );
+        let params = self.dispatch_params(handle, call, &tuning);
         let launch = Launch {
             blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
             threads: tuning.threads,
             dynamic_bytes: tuning.shared_bytes,
             stream: call.stream,
         };
-        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
-        // caller's is its own care.
-        unsafe { self.launch(kernel, launch, &params)? };
+        // SAFETY: the struct is this kernel's.
+        unsafe { self.enqueue_dispatch(handle, call, launch, &params, params.comm.launch) }
+    }
+
+    /// # Safety
+    /// `params` are those of the call's kernel.
+    pub(super) unsafe fn enqueue_dispatch<T: Copy>(
+        &self,
+        handle: &mut HandleMemory,
+        call: &DispatchCall,
+        launch: Launch,
+        params: &T,
+        number: u64,
+    ) -> Result<()> {
+        // SAFETY: as promised; the buffer's and the handle's memory outlives what they enqueue, and the caller's is its own
+        // care.
+        unsafe { self.launch(call.kernel(self.config.layout), launch, params)? };
         if call.receive.is_some() {
-            handle.awaited = params.comm.launch;
+            handle.awaited = number;
         }
         Ok(())
     }
@@ -85,8 +115,12 @@ impl Cuda {
         let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
         let (base, window) = (layout.dispatch(call.window), &layout.dispatch_window);
         let slice_shift = dispatch_slice_shift(config.max_tokens);
+        let overflow = if link_may_overflow(config) { LINK_MAY_OVERFLOW } else { 0 };
+        let copies = call.receive.as_ref().map_or(0, |output| self.copy_flags(output, call.shape));
         DispatchParams {
             comm: self.comm_params(call.fingerprint),
+            given: call.given(),
+            out: call.received(),
             record: handle.record(),
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
@@ -133,34 +167,19 @@ impl Cuda {
             slice_shift,
             slices: config.max_tokens.div_ceil(1 << slice_shift) as u32,
             window: call.window as u32,
-            flags: if link_may_overflow(config) { LINK_MAY_OVERFLOW } else { 0 },
-            ..DispatchParams::default()
+            area: call.area(),
+            flags: call.flags() | overflow | copies,
+            host_counts: call.receive.as_ref().map_or(0, |_| handle.counts_address()),
         }
     }
 
-    fn fill_output(&self, params: &mut DispatchParams, handle: &HandleMemory, output: &DispatchOutput) {
-        let (o, to) = (output.outputs, output.arrangement);
-        params.out_x = o.x.data as u64;
-        params.out_x_stride = to.x_stride;
-        params.out_scales = o.scales.data as u64;
-        params.out_scale_row_stride = to.scale_row;
-        params.out_scale_col_stride = to.scale_col;
-        params.out_ids = o.ids as u64;
-        params.out_weights = o.weights as u64;
-        params.out_source = o.source as u64;
-        params.out_rank_counts = o.rank_counts as u64;
-        params.out_expert_counts = o.expert_counts as u64;
-        params.out_expert_offsets = o.expert_offsets as u64;
-        params.out_true_rows = o.true_rows as u64;
-        params.out_rows = to.capacity;
-        params.host_counts = handle.counts_address();
-        params.area = output.area.map_or(0, |area| area as u32 + 1);
-        let has_scales = params.scale_bytes != 0;
-        if !self.config.layout.by_expert() && (!to.x_in_place || has_scales && !to.scales_in_place) {
-            params.flags |= COPY_OUT;
-        }
-        if output.keep_open {
-            params.flags |= KEEP_OPEN;
+    fn copy_flags(&self, output: &DispatchOutput, shape: &DispatchShape) -> u32 {
+        let to = output.arrangement;
+        let copies = !to.x_in_place || shape.scale_bytes != 0 && !to.scales_in_place;
+        if copies && !self.config.layout.by_expert() {
+            COPY_OUT
+        } else {
+            0
         }
     }
 
@@ -208,34 +227,40 @@ impl Cuda {
     }
 }
 
-fn fill_input(params: &mut DispatchParams, plan: &DispatchPlan) {
+fn given_tokens(plan: &DispatchPlan) -> GivenTokens {
     let request = &plan.request;
-    params.x = request.x.data as u64;
-    params.x_stride = plan.x_stride;
-    params.x_scales = request.x_scales.data as u64;
-    params.x_scale_stride = plan.scale_row_stride;
-    params.x_scale_col_stride = plan.scale_col_stride;
-    params.topk_idx = request.ids as u64;
-    params.id_bytes = request.id_type.map_or(4, IdType::bytes) as u32;
-    params.topk_weights = request.weights as u64;
-    params.num_tokens_device = request.num_tokens_device as u64;
-    params.num_tokens = request.num_tokens as u32;
-    if request.cached {
-        params.flags |= CACHED;
+    GivenTokens {
+        x: request.x.data as u64,
+        x_stride: plan.x_stride,
+        x_scales: request.x_scales.data as u64,
+        x_scale_stride: plan.scale_row_stride,
+        x_scale_col_stride: plan.scale_col_stride,
+        topk_idx: request.ids as u64,
+        topk_weights: request.weights as u64,
+        num_tokens_device: request.num_tokens_device as u64,
+        num_tokens: request.num_tokens as u32,
+        id_bytes: request.id_type.map_or(4, IdType::bytes) as u32,
     }
 }
 
-fn kernel(by_expert: bool, cast: bool, send: bool, receive: bool) -> &'static str {
-    match (by_expert, cast, send, receive) {
-        (false, _, false, _) => "deepep_dispatch_by_rank_recv",
-        (true, _, false, _) => "deepep_dispatch_by_expert_recv",
-        (false, false, true, true) => "deepep_dispatch_by_rank",
-        (false, false, true, false) => "deepep_dispatch_by_rank_send",
-        (false, true, true, true) => "deepep_dispatch_by_rank_cast",
-        (false, true, true, false) => "deepep_dispatch_by_rank_cast_send",
-        (true, false, true, true) => "deepep_dispatch_by_expert",
-        (true, false, true, false) => "deepep_dispatch_by_expert_send",
-        (true, true, true, true) => "deepep_dispatch_by_expert_cast",
-        (true, true, true, false) => "deepep_dispatch_by_expert_cast_send",
+fn received_rows(output: &DispatchOutput) -> ReceivedRows {
+    let (o, to) = (output.outputs, output.arrangement);
+    ReceivedRows {
+        x: o.x.data as u64,
+        x_stride: to.x_stride,
+        slot_stride: to.slot_stride,
+        scales: o.scales.data as u64,
+        scale_row_stride: to.scale_row,
+        scale_col_stride: to.scale_col,
+        scale_slot_stride: to.scale_slot,
+        ids: o.ids as u64,
+        weights: o.weights as u64,
+        source: o.source as u64,
+        rank_counts: o.rank_counts as u64,
+        expert_counts: o.expert_counts as u64,
+        expert_offsets: o.expert_offsets as u64,
+        source_ranges: o.source_ranges as u64,
+        true_rows: o.true_rows as u64,
+        rows: to.capacity,
     }
 }

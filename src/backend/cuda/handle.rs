@@ -22,7 +22,7 @@ impl HandleMemory {
         let arrays = HandleArrays::of(&cuda.config, cuda.me, RECORD_BYTES)?;
         let device = cuda.device();
         let _guard = device.enter()?;
-        let memory = Memory::allocate(device, cuda.rounded(arrays.bytes), &[device])?;
+        let memory = cuda.site.allocate(arrays.bytes)?;
         // SAFETY: the memory is new.
         unsafe { cuda.fill(memory.address(), 0, arrays.bytes)? };
         Ok(HandleMemory { memory, arrays, counts: Pinned::new(device, arrays.pinned_bytes)?, awaited: 0 })

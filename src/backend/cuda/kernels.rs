@@ -1,5 +1,6 @@
 //! The embedded images, and the kernels in them.
 
+use super::names;
 use crate::driver::{Device, Function, Module};
 use crate::error::{Error, Result, Status};
 use std::collections::BTreeMap;
@@ -24,81 +25,6 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-const NAMES: [&str; 72] = [
-    "deepep_barrier",
-    "deepep_claim",
-    "deepep_clock",
-    "deepep_release",
-    "deepep_dispatch_by_rank",
-    "deepep_dispatch_by_rank_send",
-    "deepep_dispatch_by_rank_recv",
-    "deepep_dispatch_by_rank_cast",
-    "deepep_dispatch_by_rank_cast_send",
-    "deepep_dispatch_by_expert",
-    "deepep_dispatch_by_expert_send",
-    "deepep_dispatch_by_expert_recv",
-    "deepep_dispatch_by_expert_cast",
-    "deepep_dispatch_by_expert_cast_send",
-    "deepep_slotted_dispatch_by_rank",
-    "deepep_slotted_dispatch_by_rank_send",
-    "deepep_slotted_dispatch_by_rank_recv",
-    "deepep_slotted_dispatch_by_rank_cast",
-    "deepep_slotted_dispatch_by_rank_cast_send",
-    "deepep_slotted_dispatch_by_expert",
-    "deepep_slotted_dispatch_by_expert_send",
-    "deepep_slotted_dispatch_by_expert_recv",
-    "deepep_slotted_dispatch_by_expert_cast",
-    "deepep_slotted_dispatch_by_expert_cast_send",
-    "deepep_combine_by_rank_bf16",
-    "deepep_combine_by_rank_fp16",
-    "deepep_combine_by_rank_fp32",
-    "deepep_combine_by_rank_bf16_send",
-    "deepep_combine_by_rank_fp16_send",
-    "deepep_combine_by_rank_fp32_send",
-    "deepep_combine_by_rank_bf16_recv",
-    "deepep_combine_by_rank_fp16_recv",
-    "deepep_combine_by_rank_fp32_recv",
-    "deepep_combine_exact_bf16",
-    "deepep_combine_exact_fp16",
-    "deepep_combine_exact_fp32",
-    "deepep_combine_exact_bf16_send",
-    "deepep_combine_exact_fp16_send",
-    "deepep_combine_exact_fp32_send",
-    "deepep_combine_exact_bf16_recv",
-    "deepep_combine_exact_fp16_recv",
-    "deepep_combine_exact_fp32_recv",
-    "deepep_combine_reduced_bf16",
-    "deepep_combine_reduced_fp16",
-    "deepep_combine_reduced_fp32",
-    "deepep_combine_reduced_bf16_send",
-    "deepep_combine_reduced_fp16_send",
-    "deepep_combine_reduced_fp32_send",
-    "deepep_slotted_combine_by_rank_bf16",
-    "deepep_slotted_combine_by_rank_fp16",
-    "deepep_slotted_combine_by_rank_fp32",
-    "deepep_slotted_combine_by_rank_bf16_send",
-    "deepep_slotted_combine_by_rank_fp16_send",
-    "deepep_slotted_combine_by_rank_fp32_send",
-    "deepep_slotted_combine_by_rank_bf16_recv",
-    "deepep_slotted_combine_by_rank_fp16_recv",
-    "deepep_slotted_combine_by_rank_fp32_recv",
-    "deepep_slotted_combine_exact_bf16",
-    "deepep_slotted_combine_exact_fp16",
-    "deepep_slotted_combine_exact_fp32",
-    "deepep_slotted_combine_exact_bf16_send",
-    "deepep_slotted_combine_exact_fp16_send",
-    "deepep_slotted_combine_exact_fp32_send",
-    "deepep_slotted_combine_exact_bf16_recv",
-    "deepep_slotted_combine_exact_fp16_recv",
-    "deepep_slotted_combine_exact_fp32_recv",
-    "deepep_slotted_combine_reduced_bf16",
-    "deepep_slotted_combine_reduced_fp16",
-    "deepep_slotted_combine_reduced_fp32",
-    "deepep_slotted_combine_reduced_bf16_send",
-    "deepep_slotted_combine_reduced_fp16_send",
-    "deepep_slotted_combine_reduced_fp32_send",
-];
-
 /// Every kernel of one device, fetched: one that is fetched only at its first launch waits for the kernels that run.
 pub struct Kernels {
     functions: BTreeMap<&'static str, Function>,
@@ -122,7 +48,7 @@ impl Kernels {
         let load = |image: &Image| Ok((image.0, Module::load(device, image.1)?));
         let modules = IMAGES.iter().map(load).collect::<Result<Vec<_>>>()?;
         let mut functions = BTreeMap::new();
-        for name in NAMES {
+        for name in names::all() {
             let short = name.trim_start_matches("deepep_");
             let (_, module) =
                 modules.iter().find(|(source, _)| short.starts_with(source)).ok_or_else(|| missing(name))?;

@@ -2,10 +2,12 @@
 
 use super::comm::Site;
 use super::handle::HandleMemory;
+use super::names;
 use super::params::*;
 use super::report::{self, REPORT_BYTES, SOFT_BYTES};
+use super::share::Regions;
 use super::trace::Trace;
-use crate::driver::{capture_of, pinned_bytes, Device, Launch, Mark, Memory, Pinned, Stream, StreamPointer};
+use crate::driver::{capture_of, pinned_bytes, Device, Launch, Memory, Pinned, Stream, StreamPointer, Work};
 use crate::error::{Error, Result, Status};
 use crate::mem::{deadline_after, Backoff};
 use crate::plan::config::Config;
@@ -14,10 +16,9 @@ use crate::plan::layout::Areas;
 use crate::plan::report::Report;
 use crate::plan::request::Address;
 use crate::plan::words::{fingerprint, turns, Operation};
-use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub struct Cuda {
     pub(super) site: Arc<Site>,
     pub(super) layout: Region,
     /// Every rank's symmetric memory, as it is mapped here; none of ranks that were given up.
-    regions: Vec<Option<Arc<Memory>>>,
+    regions: Regions,
     /// Where this rank's begins.
     base: u64,
     /// What this rank had before resets. Graphs may still name it.
@@ -43,11 +44,9 @@ pub struct Cuda {
     launches: AtomicU64,
     /// The capture that the running call's stream is in, or 0.
     capture: AtomicU64,
-    /// Whether any call was captured.
-    is_replayed: AtomicBool,
     pub(super) soft_taken: Mutex<u64>,
-    /// Behind the newest kernel of each stream.
-    marks: Mutex<BTreeMap<StreamPointer, Mark>>,
+    /// Goes last: then no kernel needs the memory.
+    work: Work,
 }
 
 /// What a rank keeps when its regions change.
@@ -56,11 +55,6 @@ struct Lasting {
     trace: Option<Arc<Trace>>,
     retired: Vec<Arc<Memory>>,
     launches: u64,
-}
-
-/// Bytes of one rank's symmetric memory.
-pub fn region_bytes(site: &Site, config: &Config) -> Result<u64> {
-    Ok(region(site, config)?.bytes.next_multiple_of(site.place.granularity))
 }
 
 fn region(site: &Site, config: &Config) -> Result<Region> {
@@ -72,7 +66,7 @@ fn region(site: &Site, config: &Config) -> Result<Region> {
 /// Bytes: dispatch windows, combine windows, all symmetric, local areas, a handle, pinned.
 pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
     let region = region(site, config)?;
-    let round = |bytes: u64| bytes.next_multiple_of(site.place.granularity);
+    let round = |bytes: u64| bytes.next_multiple_of(site.granularity);
     let [dispatch, combine] = region.window_bytes();
     let (areas, handle) = (Areas::of(config, rank)?.bytes, HandleArrays::of(config, rank, RECORD_BYTES)?);
     let pinned = pinned_bytes(REPORT_BYTES) + if config.trace { Trace::bytes() } else { 0 };
@@ -80,10 +74,10 @@ pub fn sizes(site: &Site, config: &Config, rank: usize) -> Result<[u64; 6]> {
 }
 
 impl Cuda {
-    /// This rank's symmetric memory, mapped for the devices that will use it, all signals 0.
-    pub fn allocate(site: &Site, config: &Config, users: &[&Device]) -> Result<Memory> {
-        let (region, bytes) = (region(site, config)?, region_bytes(site, config)?);
-        let memory = Memory::allocate(&site.place.device, bytes, users)?;
+    /// This rank's symmetric memory, for the devices that will use it, all signals 0.
+    pub fn allocate(site: &Site, config: &Config) -> Result<Memory> {
+        let region = region(site, config)?;
+        let memory = site.allocate_shared(region.bytes)?;
         let stream = Stream::new(&site.place.device)?;
         let start = memory.address();
         // SAFETY: the memory is new; what peers or kernels read before it was written lies outside the windows.
@@ -94,27 +88,18 @@ impl Cuda {
         Ok(memory)
     }
 
-    pub fn new(
-        me: usize,
-        config: Arc<Config>,
-        site: Arc<Site>,
-        regions: Vec<Option<Arc<Memory>>>,
-    ) -> Result<Cuda> {
-        let device = &site.place.device;
+    pub fn new(me: usize, config: Arc<Config>, site: Arc<Site>, regions: Regions) -> Result<Cuda> {
         let local = match Areas::of(&config, me)?.bytes {
             0 => None,
-            bytes => {
-                let bytes = bytes.next_multiple_of(site.place.granularity);
-                Some(Arc::new(Memory::allocate(device, bytes, &[device])?))
-            }
+            bytes => Some(Arc::new(site.allocate(bytes)?)),
         };
-        let trace = if config.trace { Some(Arc::new(Trace::new(device)?)) } else { None };
+        let trace = if config.trace { Some(Arc::new(Trace::new(&site.place.device)?)) } else { None };
         Cuda::build(me, config, site, regions, Lasting { local, trace, retired: Vec::new(), launches: 1 })
     }
 
     /// The same rank's part with other regions. Nothing of the old part runs any more; should a graph of it be replayed, it
     /// finds the old state poisoned.
-    pub fn with_regions(&self, regions: Vec<Option<Arc<Memory>>>) -> Result<Cuda> {
+    pub fn with_regions(&self, regions: Regions) -> Result<Cuda> {
         let poisoned = self.layout.state + offset_of!(BufferWords, poisoned) as u64;
         // SAFETY: a word of the buffer's state.
         unsafe { self.write(self.own(poisoned), &(Status::DEEP_EP_INVALID_STATE as u64).to_le_bytes())? };
@@ -129,7 +114,9 @@ impl Cuda {
         let next = Cuda::build(self.me, self.config.clone(), self.site.clone(), regions, lasting)?;
         // SAFETY: the layout has room for them.
         unsafe { next.write(next.own(next.layout.counters), &self.counter_bytes()?)? };
-        next.is_replayed.store(self.is_replayed.load(Ordering::Relaxed), Ordering::Relaxed);
+        if self.work.is_replayed() {
+            next.work.will_be_replayed();
+        }
         Ok(next)
     }
 
@@ -137,7 +124,7 @@ impl Cuda {
         me: usize,
         config: Arc<Config>,
         site: Arc<Site>,
-        regions: Vec<Option<Arc<Memory>>>,
+        regions: Regions,
         lasting: Lasting,
     ) -> Result<Cuda> {
         let layout = region(&site, &config)?;
@@ -164,9 +151,8 @@ impl Cuda {
             comm,
             launches: AtomicU64::new(lasting.launches),
             capture: AtomicU64::new(0),
-            is_replayed: AtomicBool::new(false),
             soft_taken: Mutex::new(0),
-            marks: Mutex::default(),
+            work: Work::new(&device),
         };
         cuda.write_tables(&bases)?;
         cuda.set_timeouts(cuda.config.timeout_ms, cuda.config.first_timeout_ms)?;
@@ -206,10 +192,6 @@ impl Cuda {
 
     pub(super) fn device(&self) -> &Device {
         &self.site.place.device
-    }
-
-    pub(super) fn rounded(&self, bytes: u64) -> u64 {
-        bytes.next_multiple_of(self.site.place.granularity)
     }
 
     /// The address of an offset in this rank's symmetric memory.
@@ -287,7 +269,9 @@ impl Cuda {
         let _guard = self.device().enter()?;
         let capture = capture_of(self.device(), stream)?;
         self.capture.store(capture, Ordering::Relaxed);
-        self.is_replayed.fetch_or(capture != 0, Ordering::Relaxed);
+        if capture != 0 {
+            self.work.will_be_replayed();
+        }
         Ok(capture)
     }
 
@@ -311,28 +295,18 @@ impl Cuda {
         let device = self.device();
         let _guard = device.enter()?;
         // SAFETY: as the caller promises.
-        unsafe { function.launch(device, &launch, params)? };
-        if self.is_captured() {
-            return Ok(()); // it runs when and where the graph is launched
-        }
-        let mut marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match marks.get(&launch.stream) {
-            Some(mark) => mark.set(launch.stream),
-            None => {
-                let mark = Mark::new(&self.site.place.device)?;
-                mark.set(launch.stream)?;
-                marks.insert(launch.stream, mark);
-                Ok(())
-            }
+        let enqueue = || unsafe { function.launch(device, &launch, params) };
+        match self.is_captured() {
+            true => enqueue(), // it runs when and where the graph is launched
+            false => self.work.enqueue(launch.stream, enqueue),
         }
     }
 
     /// Waits until no kernel of this rank uses the buffer any more. Those that wait for peers give up at once.
     pub fn drain(&self) -> Result<()> {
         self.set_timeouts(1, 1)?;
-        let marks = self.marks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        marks.values().try_for_each(Mark::wait)?;
-        if self.is_replayed.load(Ordering::Relaxed) {
+        self.work.wait()?;
+        if self.work.is_replayed() {
             self.wait_for_replay()?;
         }
         Ok(())
@@ -368,7 +342,7 @@ impl Cuda {
         let comm = self.comm_params(fingerprint(Operation::Barrier, &[]));
         let params = BarrierParams { comm, counted: counted.into() };
         // SAFETY: the buffer's memory outlives what it enqueues.
-        unsafe { self.launch("deepep_barrier", self.small_launch(stream), &params) }
+        unsafe { self.launch(names::BARRIER, self.small_launch(stream), &params) }
     }
 
     /// The reads of a handle's rows end here, in stream order. `abandon`: what it has sent will not be received.
@@ -376,7 +350,7 @@ impl Cuda {
         let params =
             ReleaseParams { comm: self.comm_params(0), record: handle.record(), abandon: abandon.into() };
         // SAFETY: as above.
-        unsafe { self.launch("deepep_release", self.small_launch(stream), &params) }
+        unsafe { self.launch(names::RELEASE, self.small_launch(stream), &params) }
     }
 
     /// Gives a combine window to a handle. `pulled`: peers may still read it.
@@ -394,7 +368,7 @@ impl Cuda {
             pulled: pulled.into(),
         };
         // SAFETY: as above.
-        unsafe { self.launch("deepep_claim", self.small_launch(stream), &params) }
+        unsafe { self.launch(names::CLAIM, self.small_launch(stream), &params) }
     }
 
     /// One block with a thread for each rank.

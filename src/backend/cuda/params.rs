@@ -94,8 +94,8 @@ shared_with_kernels! {
         own: u64,
     }
 
-    struct DispatchParams {
-        comm: CommParams,
+    /// What a dispatch sends.
+    struct GivenTokens {
         x: u64,
         x_stride: u64,
         x_scales: u64,
@@ -104,6 +104,34 @@ shared_with_kernels! {
         topk_idx: u64,
         topk_weights: u64,
         num_tokens_device: u64,
+        num_tokens: u32,
+        id_bytes: u32,
+    }
+
+    /// Where what it receives goes.
+    struct ReceivedRows {
+        x: u64,
+        x_stride: u64,
+        slot_stride: u64,
+        scales: u64,
+        scale_row_stride: u64,
+        scale_col_stride: u64,
+        scale_slot_stride: u64,
+        ids: u64,
+        weights: u64,
+        source: u64,
+        rank_counts: u64,
+        expert_counts: u64,
+        expert_offsets: u64,
+        source_ranges: u64,
+        true_rows: u64,
+        rows: u64,
+    }
+
+    struct DispatchParams {
+        comm: CommParams,
+        given: GivenTokens,
+        out: ReceivedRows,
         record: u64,
         ids: u64,
         weights: u64,
@@ -128,23 +156,9 @@ shared_with_kernels! {
         side_weights: u64,
         side_source: u64,
         side_positions: u64,
-        out_x: u64,
-        out_x_stride: u64,
-        out_scales: u64,
-        out_scale_row_stride: u64,
-        out_scale_col_stride: u64,
-        out_ids: u64,
-        out_weights: u64,
-        out_source: u64,
-        out_rank_counts: u64,
-        out_expert_counts: u64,
-        out_expert_offsets: u64,
-        out_true_rows: u64,
         host_counts: u64,
         max_recv_rows: u64,
         max_expert_rows: u64,
-        out_rows: u64,
-        num_tokens: u32,
         max_tokens: u32,
         num_topk: u32,
         num_experts: u32,
@@ -154,7 +168,6 @@ shared_with_kernels! {
         scale_bytes: u32,
         wire_bytes: u32,
         hidden: u32,
-        id_bytes: u32,
         x_dtype: u32,
         wire_scale_type: u32,
         piece_bytes: u32,
@@ -168,6 +181,14 @@ shared_with_kernels! {
         window: u32,
         area: u32,
         flags: u32,
+    }
+
+    /// Where a combine's sums go.
+    struct TokenSums {
+        x: u64,
+        stride: u64,
+        bias: [u64; 2],
+        carried: u64,
     }
 
     struct CombineParams {
@@ -193,10 +214,7 @@ shared_with_kernels! {
         side_carried: u64,
         progress: u64,
         limits: u64,
-        out: u64,
-        out_stride: u64,
-        bias: [u64; 2],
-        out_carried: u64,
+        out: TokenSums,
         max_recv_rows: u64,
         max_expert_rows: u64,
         num_topk: u32,
@@ -214,14 +232,8 @@ shared_with_kernels! {
 
     struct SlottedDispatchParams {
         comm: CommParams,
-        x: u64,
-        x_stride: u64,
-        x_scales: u64,
-        x_scale_stride: u64,
-        x_scale_col_stride: u64,
-        topk_idx: u64,
-        topk_weights: u64,
-        num_tokens_device: u64,
+        given: GivenTokens,
+        out: ReceivedRows,
         record: u64,
         ids: u64,
         weights: u64,
@@ -239,22 +251,6 @@ shared_with_kernels! {
         side_positions: u64,
         side_slots: u64,
         side_counts: u64,
-        out_x: u64,
-        out_x_stride: u64,
-        out_slot_stride: u64,
-        out_scales: u64,
-        out_scale_row_stride: u64,
-        out_scale_col_stride: u64,
-        out_scale_slot_stride: u64,
-        out_ids: u64,
-        out_weights: u64,
-        out_source: u64,
-        out_rank_counts: u64,
-        out_expert_counts: u64,
-        out_true_rows: u64,
-        out_source_ranges: u64,
-        out_rows: u64,
-        num_tokens: u32,
         max_tokens: u32,
         num_topk: u32,
         num_experts: u32,
@@ -264,7 +260,6 @@ shared_with_kernels! {
         scale_bytes: u32,
         scale_stride: u32,
         hidden: u32,
-        id_bytes: u32,
         x_dtype: u32,
         wire_scale_type: u32,
         chunk_words: u32,
@@ -295,10 +290,7 @@ shared_with_kernels! {
         carried: u64,
         rows: u64,
         side_carried: u64,
-        out: u64,
-        out_stride: u64,
-        bias: [u64; 2],
-        out_carried: u64,
+        out: TokenSums,
         num_topk: u32,
         num_experts: u32,
         max_tokens: u32,
@@ -444,7 +436,7 @@ mod tests {
              namespace ep {\n\n",
         );
         for (name, value) in numbers() {
-            text += &format!("static_assert({name} == {value}, \"{name}\");\n");
+            text += &format!("static_assert({name} == {value}ull, \"{name}\");\n");
         }
         text += &format!("static_assert(sizeof(BufferState) == {STATE_BYTES}, \"BufferState\");\n");
         text +=

@@ -3,12 +3,13 @@
 use super::dispatch::{DispatchCall, DispatchOutput};
 use super::handle::HandleMemory;
 use super::memory::Cuda;
+use super::names::{self, Part};
 use super::params::*;
 use crate::driver::Launch;
 use crate::error::Result;
+use crate::plan::config::Layout;
 use crate::plan::device::{slot_counts, SlottedLimit, SlottedTuning, SlottedWork};
-use crate::plan::dtype::IdType;
-use crate::plan::request::DispatchPlan;
+use crate::plan::request::{DispatchPlan, DispatchShape};
 
 impl Cuda {
     pub(super) fn check_slotted_dispatch(&self, plan: &DispatchPlan) -> Result<()> {
@@ -25,36 +26,20 @@ impl Cuda {
             copies: call.receive.as_ref().is_some_and(|output| !output.arrangement.x_in_place),
         };
         let tuning = self.slotted_tuning(work, call.num_sms)?;
-        let mut params = self.slotted_params(handle, call, &tuning);
-        if let Some(plan) = call.send {
-            fill_input(&mut params, plan);
-        }
-        if let Some(output) = &call.receive {
-            self.fill_slots(&mut params, output);
-        }
+        let params = self.slotted_params(handle, call, &tuning);
         let launch = Launch {
             blocks: tuning.blocks,
             threads: tuning.threads,
             dynamic_bytes: tuning.shared_bytes,
             stream: call.stream,
         };
-        let kernel = kernel(
-            self.config.layout.by_expert(),
-            call.shape.cast_from.is_some(),
-            call.send.is_some(),
-            call.receive.is_some(),
-        );
-        // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
-        // caller's is its own care.
-        unsafe { self.launch(kernel, launch, &params)? };
-        if call.receive.is_some() {
-            handle.awaited = params.comm.launch;
-        }
-        Ok(())
+        // SAFETY: the struct is this kernel's.
+        unsafe { self.enqueue_dispatch(handle, call, launch, &params, params.comm.launch) }
     }
 
     fn slotted_tuning(&self, work: SlottedWork, asked: i32) -> Result<SlottedTuning> {
-        let function = self.site.place.kernels.get("deepep_slotted_dispatch_by_expert_cast")?;
+        let function =
+            self.site.place.kernels.get(names::dispatch(Layout::SlottedByExpert, true, Part::Whole))?;
         let limit = SlottedLimit { blocks: self.site.blocks, shared_bytes: function.dynamic_bytes.into() };
         SlottedTuning::dispatch(&self.config, work, asked, limit)
     }
@@ -67,8 +52,11 @@ impl Cuda {
     ) -> SlottedDispatchParams {
         let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
         let (base, window) = (layout.dispatch(call.window), &layout.dispatch_window);
+        let copies = call.receive.as_ref().map_or(0, |output| self.slot_copy_flags(output, call.shape));
         SlottedDispatchParams {
             comm: self.comm_params(call.fingerprint),
+            given: call.given(),
+            out: call.received(),
             record: handle.at(arrays.record),
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
@@ -101,39 +89,19 @@ impl Cuda {
             row_warps: tuning.row_warps,
             wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             window: call.window as u32,
-            ..SlottedDispatchParams::default()
+            area: call.area(),
+            flags: call.flags() | copies,
         }
     }
 
-    fn fill_slots(&self, params: &mut SlottedDispatchParams, output: &DispatchOutput) {
-        let (o, to) = (output.outputs, output.arrangement);
-        params.out_x = o.x.data as u64;
-        params.out_x_stride = to.x_stride;
-        params.out_slot_stride = to.slot_stride;
-        params.out_scales = o.scales.data as u64;
-        params.out_scale_row_stride = to.scale_row;
-        params.out_scale_col_stride = to.scale_col;
-        params.out_scale_slot_stride = to.scale_slot;
-        params.out_ids = o.ids as u64;
-        params.out_weights = o.weights as u64;
-        params.out_source = o.source as u64;
-        params.out_rank_counts = o.rank_counts as u64;
-        params.out_expert_counts = o.expert_counts as u64;
-        params.out_true_rows = o.true_rows as u64;
-        params.out_source_ranges = o.source_ranges as u64;
-        params.out_rows = to.capacity;
-        params.area = output.area.map_or(0, |area| area as u32 + 1);
-        if !self.config.layout.by_expert() {
-            if !to.x_in_place {
-                params.flags |= COPY_OUT;
-            }
-            if params.scale_bytes != 0 && !to.scales_in_place {
-                params.flags |= COPY_SCALES;
-            }
+    fn slot_copy_flags(&self, output: &DispatchOutput, shape: &DispatchShape) -> u32 {
+        let to = output.arrangement;
+        if self.config.layout.by_expert() {
+            return 0;
         }
-        if output.keep_open {
-            params.flags |= KEEP_OPEN;
-        }
+        let rows = if to.x_in_place { 0 } else { COPY_OUT };
+        let scales = if shape.scale_bytes == 0 || to.scales_in_place { 0 } else { COPY_SCALES };
+        rows | scales
     }
 
     /// What the handle's last receive left, if it has run: rows handed out (packed by expert: the end of the last
@@ -160,37 +128,5 @@ impl Cuda {
         let number = |word: u64| known(word >> 32).then_some(word as i32);
         let Some(numbers) = words.map(number).collect::<Option<Vec<i32>>>() else { return Ok(None) };
         Ok(Some((numbers[0].into(), numbers[1..].to_vec())))
-    }
-}
-
-fn fill_input(params: &mut SlottedDispatchParams, plan: &DispatchPlan) {
-    let request = &plan.request;
-    params.x = request.x.data as u64;
-    params.x_stride = plan.x_stride;
-    params.x_scales = request.x_scales.data as u64;
-    params.x_scale_stride = plan.scale_row_stride;
-    params.x_scale_col_stride = plan.scale_col_stride;
-    params.topk_idx = request.ids as u64;
-    params.id_bytes = request.id_type.map_or(4, IdType::bytes) as u32;
-    params.topk_weights = request.weights as u64;
-    params.num_tokens_device = request.num_tokens_device as u64;
-    params.num_tokens = request.num_tokens as u32;
-    if request.cached {
-        params.flags |= CACHED;
-    }
-}
-
-fn kernel(by_expert: bool, cast: bool, send: bool, receive: bool) -> &'static str {
-    match (by_expert, cast, send, receive) {
-        (false, _, false, _) => "deepep_slotted_dispatch_by_rank_recv",
-        (true, _, false, _) => "deepep_slotted_dispatch_by_expert_recv",
-        (false, false, true, true) => "deepep_slotted_dispatch_by_rank",
-        (false, false, true, false) => "deepep_slotted_dispatch_by_rank_send",
-        (false, true, true, true) => "deepep_slotted_dispatch_by_rank_cast",
-        (false, true, true, false) => "deepep_slotted_dispatch_by_rank_cast_send",
-        (true, false, true, true) => "deepep_slotted_dispatch_by_expert",
-        (true, false, true, false) => "deepep_slotted_dispatch_by_expert_send",
-        (true, true, true, true) => "deepep_slotted_dispatch_by_expert_cast",
-        (true, true, true, false) => "deepep_slotted_dispatch_by_expert_cast_send",
     }
 }

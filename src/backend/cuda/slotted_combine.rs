@@ -7,7 +7,6 @@ use super::params::*;
 use crate::driver::Launch;
 use crate::error::Result;
 use crate::plan::device::{SlotWork, SlottedCombineTuning, COMBINE_THREADS};
-use crate::plan::dtype::Dtype;
 
 impl Cuda {
     pub(super) fn slotted_combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
@@ -20,10 +19,7 @@ impl Cuda {
             fill_input(&mut params, input, call.shape.exact);
         }
         if let Some(output) = &call.receive {
-            params.out = output.target.x.data as u64;
-            params.out_stride = output.stride;
-            params.bias = output.target.bias.map(|bias| bias as u64);
-            params.out_carried = output.target.carried_weights as u64;
+            params.out = output.sums();
             params.topk_weights = output.weights;
         }
         let work = SlotWork {
@@ -39,16 +35,9 @@ impl Cuda {
             dynamic_bytes: tuning.shared_bytes,
             stream: call.stream,
         };
-        let by_expert = self.config.layout.by_expert();
-        let part = match (call.send.is_some(), call.receive.is_some()) {
-            (true, true) => 0,
-            (true, false) => 1,
-            (false, _) => 2,
-        };
-        let kernel = kernel(by_expert, call.shape.exact, call.shape.dtype, part);
         // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
         // caller's is its own care.
-        unsafe { self.launch(kernel, launch, &params) }
+        unsafe { self.launch(call.kernel(self.config.layout), launch, &params) }
     }
 
     /// Whether own rows can be summed where they lie. Not if values besides them cross by way of the slots, and not if
@@ -107,38 +96,4 @@ fn fill_input(params: &mut SlottedCombineParams, input: &CombineInput, exact: bo
     if request.weights_of_dispatch && !exact {
         params.flags |= WEIGHTS_OF_DISPATCH;
     }
-}
-
-/// `part`: 0 the whole, 1 the send, 2 the receive. The receiving half of a reduced combine is that of the combine by rank.
-fn kernel(by_expert: bool, exact: bool, dtype: Dtype, part: usize) -> &'static str {
-    macro_rules! parts {
-        ($kind:literal, $receive:literal) => {
-            [
-                parts!($kind, $receive, "bf16"),
-                parts!($kind, $receive, "fp16"),
-                parts!($kind, $receive, "fp32"),
-            ]
-        };
-        ($kind:literal, $receive:literal, $type:literal) => {
-            [
-                concat!("deepep_slotted_combine_", $kind, "_", $type),
-                concat!("deepep_slotted_combine_", $kind, "_", $type, "_send"),
-                concat!("deepep_slotted_combine_", $receive, "_", $type, "_recv"),
-            ]
-        };
-    }
-    const BY_RANK: [[&str; 3]; 3] = parts!("by_rank", "by_rank");
-    const REDUCED: [[&str; 3]; 3] = parts!("reduced", "by_rank");
-    const EXACT: [[&str; 3]; 3] = parts!("exact", "exact");
-    let kinds = match (by_expert, exact) {
-        (true, true) => EXACT,
-        (true, false) => REDUCED,
-        (false, _) => BY_RANK,
-    };
-    let row = match dtype {
-        Dtype::Fp16 => 1,
-        Dtype::Fp32 => 2,
-        _ => 0,
-    };
-    kinds[row][part]
 }

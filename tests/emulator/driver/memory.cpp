@@ -1,51 +1,67 @@
-// Memory: device memory is a file without a name, so that it can be mapped twice, also by another process. A page that is
-// not there lies at both ends of every range of addresses.
+// Virtual memory management.
 #include "driver.h"
+#include "../random.h"
+#include "../ranges.h"
 #include "../stream.h"
-#include <cstdlib>
-#include <map>
 #include <sys/mman.h>
 #include <unistd.h>
 
+using namespace emulator;
+
 namespace {
 
-constexpr size_t PAGE = 4096;
-constexpr size_t GRANULARITY = PAGE; // the smallest, so that little lies between an allocation and its guard
+constexpr size_t GRANULARITY = 4096; // the smallest, so that little lies between an allocation and its guard
 constexpr size_t DEVICE_BYTES = size_t(80) << 30;
-constexpr int NO_ACCESS = PROT_NONE, FULL_ACCESS = PROT_READ | PROT_WRITE;
+
+enum Kind : unsigned { DESCRIPTOR = 1, FABRIC = 8 };
+
+// As the driver's documentation has them, as far as they matter here.
+struct Location {
+    int type, id;
+};
+
+struct Properties {
+    int type;
+    unsigned kinds;
+    Location location;
+};
+
+struct Access {
+    Location location;
+    int flags;
+};
 
 // A memory handle is a descriptor; 0 is none.
 int descriptor_of(Address handle) { return int(handle) - 1; }
 Address handle_of(int descriptor) { return Address(descriptor) + 1; }
 
-void *pointer(Address address) { return reinterpret_cast<void *>(address); }
+bool has_virtual_memory() { return setting("EMULATOR_VIRTUAL_MEMORY", 1); }
 
-Result reserve(Address *address, size_t bytes) {
-    size_t whole = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
-    void *start = mmap(nullptr, whole, NO_ACCESS, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start == MAP_FAILED) return OUT_OF_MEMORY;
-    *address = reinterpret_cast<Address>(start) + PAGE;
+// Real machines have said that there is a fabric and then not let anyone use it: that is how it is here, too, unless
+// EMULATOR_FABRIC is 1.
+Result may_export(unsigned kinds) {
+    if (kinds & FABRIC && !setting("EMULATOR_FABRIC", 0)) return NOT_PERMITTED;
+    if (kinds & DESCRIPTOR && !setting("EMULATOR_DESCRIPTORS", 1)) return NOT_SUPPORTED;
     return SUCCESS;
 }
-
-void give_back(Address address, size_t bytes) { munmap(pointer(address - PAGE), (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE); }
-
-std::map<Address, size_t> allocated; // by cuMemAlloc
 
 } // namespace
 
-DRIVER_API cuMemGetAllocationGranularity(size_t *bytes, const void *, unsigned) {
+DRIVER_API cuMemGetAllocationGranularity(size_t *bytes, const Properties *, unsigned) {
     *bytes = GRANULARITY;
-    return SUCCESS;
+    return has_virtual_memory() ? SUCCESS : NOT_SUPPORTED;
 }
 
-DRIVER_API cuMemCreate(Address *handle, size_t bytes, const void *, uint64_t) {
+DRIVER_API cuMemCreate(Address *handle, size_t bytes, const Properties *properties, uint64_t) {
+    if (!has_virtual_memory()) return NOT_SUPPORTED;
     if (bytes == 0 || bytes % GRANULARITY) return INVALID_VALUE;
     if (bytes > DEVICE_BYTES) return OUT_OF_MEMORY;
-    int file = memfd_create("emulated device", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, off_t(bytes))) return OUT_OF_MEMORY;
+    if (Result result = may_export(properties->kinds)) return result;
+    int device = device_of(properties->location.id);
+    if (device < 0) return INVALID_DEVICE;
+    int file = new_file(bytes, device, properties->kinds);
     *handle = handle_of(file);
-    return SUCCESS;
+    return file < 0 ? OUT_OF_MEMORY : SUCCESS;
 }
 
 DRIVER_API cuMemRelease(Address handle) {
@@ -64,67 +80,54 @@ DRIVER_API cuMemAddressFree(Address address, size_t bytes) {
 
 // Without access before cuMemSetAccess gives it.
 DRIVER_API cuMemMap(Address address, size_t bytes, size_t offset, Address handle, uint64_t) {
-    int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-    void *mapped = mmap(pointer(address), bytes, NO_ACCESS, flags, descriptor_of(handle), off_t(offset));
-    return mapped == MAP_FAILED ? INVALID_VALUE : SUCCESS;
+    int file = descriptor_of(handle);
+    if (!map(address, bytes, offset, file, PROT_NONE)) return INVALID_VALUE;
+    add_range(address, bytes, device_of_file(file), 0);
+    return SUCCESS;
 }
 
-DRIVER_API cuMemSetAccess(Address address, size_t bytes, const void *, size_t devices) {
-    return devices == 0 || mprotect(pointer(address), bytes, FULL_ACCESS) ? INVALID_VALUE : SUCCESS;
+DRIVER_API cuMemSetAccess(Address address, size_t bytes, const Access *accesses, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        int device = device_of(accesses[i].location.id);
+        if (device < 0 || !are_peers(device, owner_of_range(address))) return INVALID_DEVICE;
+        open_range(address, bit(device));
+    }
+    int protection = PROT_READ | PROT_WRITE;
+    return count == 0 || mprotect(reinterpret_cast<void *>(address), bytes, protection) ? INVALID_VALUE : SUCCESS;
 }
 
 DRIVER_API cuMemUnmap(Address address, size_t bytes) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-    return mmap(pointer(address), bytes, NO_ACCESS, flags, -1, 0) == MAP_FAILED ? INVALID_VALUE : SUCCESS;
+    void *unmapped = mmap(reinterpret_cast<void *>(address), bytes, PROT_NONE, flags, -1, 0);
+    remove_range(address);
+    return unmapped == MAP_FAILED ? INVALID_VALUE : SUCCESS;
 }
 
-DRIVER_API cuMemExportToShareableHandle(int *descriptor, Address handle, unsigned, uint64_t) {
-    *descriptor = dup(descriptor_of(handle));
-    return *descriptor < 0 ? INVALID_VALUE : SUCCESS;
+DRIVER_API cuMemExportToShareableHandle(void *exported, Address handle, unsigned kind, uint64_t) {
+    int file = descriptor_of(handle);
+    if (!(kinds_of_file(file) & kind)) return INVALID_VALUE;
+    if (kind == FABRIC) {
+        *static_cast<Passed *>(exported) = pass_on(file);
+        return SUCCESS;
+    }
+    int copy = dup(file);
+    *static_cast<int *>(exported) = copy;
+    return copy < 0 ? INVALID_VALUE : SUCCESS;
 }
 
-DRIVER_API cuMemImportFromShareableHandle(Address *handle, Handle descriptor, unsigned) {
-    int copy = dup(int(reinterpret_cast<intptr_t>(descriptor)));
+DRIVER_API cuMemImportFromShareableHandle(Address *handle, Handle exported, unsigned kind) {
+    if (Result result = may_export(kind)) return result;
+    int copy = kind == FABRIC ? take_over(*static_cast<Passed *>(exported)) : dup(int(reinterpret_cast<intptr_t>(exported)));
     *handle = handle_of(copy);
     return copy < 0 ? INVALID_VALUE : SUCCESS;
 }
 
-DRIVER_API cuMemGetInfo_v2(size_t *available, size_t *total) {
-    size_t taken = 0;
-    emulator::Lock lock(emulator::device_lock);
-    for (auto [address, bytes] : allocated) taken += bytes;
-    *available = DEVICE_BYTES - taken;
-    *total = DEVICE_BYTES;
-    return SUCCESS;
-}
-
-DRIVER_API cuMemAlloc_v2(Address *address, size_t bytes) {
-    if (!emulator::has_context()) return INVALID_CONTEXT;
-    if (bytes == 0) return INVALID_VALUE;
-    if (Result result = reserve(address, bytes)) return result;
-    mprotect(pointer(*address), bytes, FULL_ACCESS);
-    emulator::Lock lock(emulator::device_lock);
-    allocated[*address] = bytes;
-    return SUCCESS;
-}
-
-// Waits for everything that the device has been told to do, as the driver does.
-DRIVER_API cuMemFree_v2(Address address) {
-    emulator::Lock lock(emulator::device_lock);
-    auto found = allocated.find(address);
-    if (found == allocated.end()) return INVALID_VALUE;
-    emulator::wait_until(lock, emulator::all_idle);
-    give_back(address, found->second);
-    allocated.erase(found);
-    return SUCCESS;
-}
-
 DRIVER_API cuMemHostAlloc(Handle *memory, size_t bytes, unsigned) {
-    if (!emulator::has_context()) return INVALID_CONTEXT;
-    return posix_memalign(memory, PAGE, bytes) ? OUT_OF_MEMORY : SUCCESS;
+    if (!has_context()) return INVALID_CONTEXT;
+    return posix_memalign(memory, GRANULARITY, bytes) ? OUT_OF_MEMORY : SUCCESS;
 }
 
-DRIVER_API cuMemHostRegister_v2(Handle, size_t, unsigned) { return emulator::has_context() ? SUCCESS : INVALID_CONTEXT; }
+DRIVER_API cuMemHostRegister_v2(Handle, size_t, unsigned) { return has_context() ? SUCCESS : INVALID_CONTEXT; }
 
 DRIVER_API cuMemHostGetDevicePointer_v2(Address *address, Handle memory, unsigned) {
     *address = reinterpret_cast<Address>(memory);

@@ -15,9 +15,15 @@ using namespace emulator;
 
 namespace {
 
+struct Module {
+    void *object;
+    int device;
+};
+
 struct Function {
     std::string name;
     const Kernel *kernel;
+    int device;
 };
 
 // A shared object says itself where its last part ends.
@@ -57,14 +63,17 @@ DRIVER_API cuModuleLoadData(Handle *module, const void *image) {
     if (file < 0 || write(file, image, bytes) != ssize_t(bytes)) return OUT_OF_MEMORY;
     show_symbols();
     void *object = load("/proc/self/fd/" + std::to_string(file)); // which stays open: dlopen knows objects by their path
-    *module = object ? replaced(object) : nullptr;
-    return *module ? SUCCESS : INVALID_IMAGE;
+    if (object) object = replaced(object);
+    if (!object) return INVALID_IMAGE;
+    *module = new Module{object, current_device()};
+    return SUCCESS;
 }
 
-DRIVER_API cuModuleGetFunction(Handle *function, Handle module, const char *name) {
-    const void *kernel = dlsym(module, name);
+DRIVER_API cuModuleGetFunction(Handle *function, Handle handle, const char *name) {
+    const Module &module = *static_cast<Module *>(handle);
+    const void *kernel = dlsym(module.object, name);
     if (!kernel) return NOT_FOUND;
-    *function = new Function{name, static_cast<const Kernel *>(kernel)};
+    *function = new Function{name, static_cast<const Kernel *>(kernel), module.device};
     return SUCCESS;
 }
 
@@ -91,7 +100,9 @@ DRIVER_API cuLaunchKernel(Handle handle, unsigned blocks, unsigned y, unsigned z
     if (!flat || !fits || blocks == 0 || threads == 0 || threads % WARP) return INVALID_VALUE;
     std::vector<uint64_t> copy((kernel.parameter_bytes + 7) / 8);
     memcpy(copy.data(), parameters[0], kernel.parameter_bytes);
+    int device = current_device();
     Lock lock(device_lock);
-    put(stream_of(stream), {Launch{function.name, &kernel, blocks, threads, dynamic_bytes, std::move(copy)}, {}});
+    if (function.device != device || stream_of(stream).device != device) return INVALID_HANDLE;
+    put(stream_of(stream), {Launch{function.name, &kernel, blocks, threads, dynamic_bytes, std::move(copy), device}, {}});
     return SUCCESS;
 }

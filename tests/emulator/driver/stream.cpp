@@ -2,9 +2,12 @@
 #include "driver.h"
 #include "../graph.h"
 #include <cstring>
+#include <map>
 #include <vector>
 
 using namespace emulator;
+
+DRIVER_API cuDevicePrimaryCtxRetain(Handle *context, int ordinal);
 
 namespace {
 
@@ -20,6 +23,7 @@ bool has_passed(const Event &event) { return !event.mark || event.mark->passed; 
 Result put_at_once(Handle stream, std::function<void()> work) {
     if (!has_context()) return INVALID_CONTEXT;
     Lock lock(device_lock);
+    if (stream_of(stream).device != current_device()) return INVALID_HANDLE;
     put(stream_of(stream), {{}, [work = std::move(work)] {
                                 work();
                                 return true;
@@ -30,15 +34,24 @@ Result put_at_once(Handle stream, std::function<void()> work) {
 } // namespace
 
 Stream &emulator::stream_of(Handle handle) {
-    static Stream *otherwise = new_stream();
-    return handle ? *static_cast<Stream *>(handle) : *otherwise;
+    static std::map<int, Stream *> otherwise;
+    if (handle) return *static_cast<Stream *>(handle);
+    Stream *&stream = otherwise[current_device()];
+    if (!stream) stream = new_stream(current_device());
+    return *stream;
 }
 
 DRIVER_API cuStreamCreate(Handle *stream, unsigned) {
     if (!has_context()) return INVALID_CONTEXT;
     Lock lock(device_lock);
-    *stream = new_stream();
+    *stream = new_stream(current_device());
     return SUCCESS;
+}
+
+DRIVER_API cuStreamGetCtx(Handle stream, Handle *context) {
+    for (int ordinal = 0; device_of(ordinal) >= 0; ordinal++)
+        if (device_of(ordinal) == stream_of(stream).device) return cuDevicePrimaryCtxRetain(context, ordinal);
+    return INVALID_HANDLE;
 }
 
 DRIVER_API cuStreamDestroy_v2(Handle stream) {
@@ -88,8 +101,11 @@ DRIVER_API cuStreamWaitValue32_v2(Handle stream, Address word, unsigned value, u
 }
 
 DRIVER_API cuEventCreate(Handle *event, unsigned) {
-    *event = new Event;
-    return has_context() ? SUCCESS : INVALID_CONTEXT;
+    if (!has_context()) return INVALID_CONTEXT;
+    Event *made = new Event;
+    made->device = current_device();
+    *event = made;
+    return SUCCESS;
 }
 
 DRIVER_API cuEventDestroy_v2(Handle event) {
@@ -100,6 +116,7 @@ DRIVER_API cuEventDestroy_v2(Handle event) {
 
 DRIVER_API cuEventRecord(Handle event, Handle stream) {
     Lock lock(device_lock);
+    if (stream_of(stream).device != event_of(event).device) return INVALID_HANDLE;
     record(stream_of(stream), event_of(event));
     return SUCCESS;
 }
@@ -122,7 +139,7 @@ DRIVER_API cuEventQuery(Handle event) {
     return has_passed(event_of(event)) ? SUCCESS : NOT_READY;
 }
 
-DRIVER_API cuEventElapsedTime(float *milliseconds, Handle from, Handle to) {
+DRIVER_API cuEventElapsedTime_v2(float *milliseconds, Handle from, Handle to) {
     Lock lock(device_lock);
     const Event &first = event_of(from), &second = event_of(to);
     if (!first.mark || !second.mark) return INVALID_VALUE;

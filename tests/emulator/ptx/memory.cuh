@@ -23,33 +23,44 @@ template <class T> inline T add(T *p, T v) {
     return __atomic_fetch_add(aligned<T>(p), v, __ATOMIC_ACQ_REL);
 }
 
-inline u64 load_acquire_sys(const u64 *p) { return load_acquire(p); }
-inline u64 load_relaxed_sys(const u64 *p) { return load(p, __ATOMIC_RELAXED); }
-inline u64 load_relaxed_gpu(const u64 *p) { return load(p, __ATOMIC_RELAXED); }
-inline u32 load_relaxed_gpu(const u32 *p) { return load(p, __ATOMIC_RELAXED); }
-inline u32 load_acquire_gpu(const u32 *p) { return load_acquire(p); }
+// Memory of another device may be used, where there is access; but at gpu scope its own device alone sees the order.
+template <class T> inline T *on_system(T *p) {
+    emulator::check_system(p, sizeof(T));
+    return p;
+}
 
-inline void store_release_sys(u64 *p, u64 v) { store_release(p, v); }
-inline void store_relaxed_sys(u64 *p, u64 v) { store(p, v, __ATOMIC_RELAXED); }
-inline void store_release_gpu(u64 *p, u64 v) { store_release(p, v); }
-inline void store_relaxed_gpu(u32 *p, u32 v) { store(p, v, __ATOMIC_RELAXED); }
-inline void store_relaxed_gpu(u64 *p, u64 v) { store(p, v, __ATOMIC_RELAXED); }
+template <class T> inline T *on_gpu(T *p) {
+    emulator::check_gpu(p, sizeof(T));
+    return p;
+}
 
-inline u32 add_acq_rel_gpu(u32 *p, u32 v) { return add(p, v); }
-inline u32 add_relaxed_gpu_old(u32 *p, u32 v) { return add(p, v); }
-inline void add_relaxed_gpu(u32 *p, u32 v) { add(p, v); }
-inline void add_relaxed_gpu(u64 *p, u64 v) { add(p, v); }
-inline void add_release_gpu(u32 *p, u32 v) { add(p, v); }
-inline void add_release_gpu(u64 *p, u64 v) { add(p, v); }
-inline void add_release_sys(u64 *p, u64 v) { add(p, v); }
+inline u64 load_acquire_sys(const u64 *p) { return load_acquire(on_system(p)); }
+inline u64 load_relaxed_sys(const u64 *p) { return load(on_system(p), __ATOMIC_RELAXED); }
+inline u64 load_relaxed_gpu(const u64 *p) { return load(on_gpu(p), __ATOMIC_RELAXED); }
+inline u32 load_relaxed_gpu(const u32 *p) { return load(on_gpu(p), __ATOMIC_RELAXED); }
+inline u32 load_acquire_gpu(const u32 *p) { return load_acquire(on_gpu(p)); }
+
+inline void store_release_sys(u64 *p, u64 v) { store_release(on_system(p), v); }
+inline void store_relaxed_sys(u64 *p, u64 v) { store(on_system(p), v, __ATOMIC_RELAXED); }
+inline void store_release_gpu(u64 *p, u64 v) { store_release(on_gpu(p), v); }
+inline void store_relaxed_gpu(u32 *p, u32 v) { store(on_gpu(p), v, __ATOMIC_RELAXED); }
+inline void store_relaxed_gpu(u64 *p, u64 v) { store(on_gpu(p), v, __ATOMIC_RELAXED); }
+
+inline u32 add_acq_rel_gpu(u32 *p, u32 v) { return add(on_gpu(p), v); }
+inline u32 add_relaxed_gpu_old(u32 *p, u32 v) { return add(on_gpu(p), v); }
+inline void add_relaxed_gpu(u32 *p, u32 v) { add(on_gpu(p), v); }
+inline void add_relaxed_gpu(u64 *p, u64 v) { add(on_gpu(p), v); }
+inline void add_release_gpu(u32 *p, u32 v) { add(on_gpu(p), v); }
+inline void add_release_gpu(u64 *p, u64 v) { add(on_gpu(p), v); }
+inline void add_release_sys(u64 *p, u64 v) { add(on_system(p), v); }
 
 inline void min_relaxed_gpu(u64 *p, u64 v) {
-    u64 old = load_relaxed_gpu(p);
+    u64 old = load_relaxed_gpu(p); // which looks at the address
     while (v < old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
 inline u64 swap_if_equal_gpu(u64 *p, u64 expected, u64 v) {
-    __atomic_compare_exchange_n(aligned<u64>(p), &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(aligned<u64>(on_gpu(p)), &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
 }
 

@@ -4,19 +4,24 @@ use super::{reset, CaptureMode, Player, Record};
 use crate::cases::{Case, Mode};
 use crate::meeting::Meeting;
 use crate::memory::{Arena, Where};
-use crate::processes::{buffer, child_rank, end, join, start};
+use crate::processes::{as_it_is, buffer, child_rank, end, join, start, Environment};
 use crate::ranks::{ok, report, World};
 use crate::run::Outputs;
 use deepep::capi::*;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: deep_ep_status_t = deep_ep_status_t::DEEP_EP_TIMEOUT;
-const VICTIM: usize = 1;
+pub const VICTIM: usize = 1;
 
 /// A test of several processes, of which one kills itself; `script` is that of each.
-fn lose_one(test: &str, case: &Case, script: impl Fn(&Player) -> Outputs) -> Option<(usize, Outputs)> {
+pub fn lose_one(
+    test: &str,
+    case: &Case,
+    environment: impl Fn(usize) -> Environment,
+    script: impl Fn(&Player) -> Outputs,
+) -> Option<(usize, Outputs)> {
     let Some(rank) = child_rank() else {
-        let mut children = start(test, case.ranks);
+        let mut children = start(test, case.ranks, environment);
         for (rank, child) in children.iter_mut().enumerate() {
             let well = end(child, Duration::from_secs(if rank == VICTIM { 1 } else { 40 }));
             assert_eq!(well, rank != VICTIM, "rank {rank}");
@@ -27,7 +32,8 @@ fn lose_one(test: &str, case: &Case, script: impl Fn(&Player) -> Outputs) -> Opt
     let mut config = case.config(Where::Device);
     // Processes that share a GPU take turns on it.
     (config.timeout_ms, config.first_timeout_ms) = (10_000, 10_000);
-    let (buffers, arena, meeting) = (vec![buffer(comm, &config)], Arena::new(Where::Device), Meeting::new(1));
+    let (buffers, arena, meeting) =
+        (vec![buffer(comm, &config)], Arena::new(Where::Device, rank), Meeting::new(1));
     let player = Player { case, rank, buffers, arena: &arena, meeting: &meeting };
     let outputs = script(&player);
     ok(unsafe { deep_ep_buffer_destroy(player.buffers[0].0) });
@@ -66,7 +72,7 @@ fn replay_until_lost(player: &Player) {
 
 pub fn kill_in_replay(test: &str) {
     let case = Case { ranks: 2, mode: Mode::InPlace, ..Case::default() };
-    lose_one(test, &case, |player| {
+    lose_one(test, &case, as_it_is, |player| {
         replay_until_lost(player);
         Vec::new()
     });
@@ -75,7 +81,7 @@ pub fn kill_in_replay(test: &str) {
 pub fn survivors(test: &str) {
     let case = Case { ranks: 3, mode: Mode::InPlace, experts: 18, ..Case::default() };
     let alive = [1, 0, 1];
-    let found = lose_one(test, &case, |player| {
+    let found = lose_one(test, &case, as_it_is, |player| {
         replay_until_lost(player);
         ok(unsafe { deep_ep_buffer_reset(player.buffers[0].0, alive.as_ptr()) });
         reset::after_reset(player, &player.lane(0), 2)
@@ -90,7 +96,7 @@ pub fn destroy_under_replay() {
     let case = Case { ranks: 2, ..Case::default() };
     let world = World::create(Where::Device, 2).unwrap();
     let buffers = world.buffers(&case.config(Where::Device), None);
-    let (arena, meeting) = (Arena::new(Where::Device), Meeting::new(1));
+    let (arena, meeting) = (Arena::new(Where::Device, 0), Meeting::new(1));
     let player = Player { case: &case, rank: 0, buffers: buffers.clone(), arena: &arena, meeting: &meeting };
     let lane = player.lane(0);
     let Record::Graph(graph) = player.record(CaptureMode::Relaxed, |stream| lane.pair(stream)) else {

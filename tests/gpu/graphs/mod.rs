@@ -1,5 +1,6 @@
 //! CUDA graphs: what a graph's replays give, with other inputs each time, is what the host backend gives for the same calls.
 
+mod killed;
 mod lane;
 mod lost;
 mod mismatch;
@@ -19,6 +20,7 @@ use deepep::capi::*;
 use lane::Lane;
 use std::ffi::c_void;
 
+pub use killed::{go_on_alone, kill_in_the_middle, Middle};
 pub use lost::{destroy_under_replay, kill_in_replay, survivors};
 pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive};
 pub use reset::{all_alive, one_left_out};
@@ -66,6 +68,17 @@ impl<'a> Player<'a> {
         self.arena.wait();
     }
 
+    /// Several times, with other inputs each time.
+    fn replay(&self, record: &Record, lanes: &[Lane], times: usize) -> Outputs {
+        let mut outputs = Vec::new();
+        for time in 0..times {
+            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * lanes.len() + i));
+            self.play(record);
+            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
+        }
+        outputs
+    }
+
     fn barrier(&self, buffer: usize, stream: Stream) {
         ok(unsafe { deep_ep_buffer_barrier(self.buffers[buffer].0, stream) });
     }
@@ -103,7 +116,7 @@ fn play(
             let (meeting, seat) = (&meeting, Seat { comm: world.comms[rank], buffer: buffers[0] });
             scope.spawn(move || {
                 let _abort = seat.abort_at_panic();
-                let arena = Arena::new(place);
+                let arena = Arena::new(place, rank);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
                 let outputs = script(&player);
                 for buffer in &player.buffers {
@@ -301,7 +314,8 @@ pub fn apart(case: Case, times: usize) {
 pub fn forked(case: Case, times: usize) {
     same(&case, 1, &|player| {
         let lanes = [player.lane(0), player.lane(0)];
-        let beside = Arena::new(if player.stream().is_null() { Where::Host } else { Where::Device });
+        let place = if player.stream().is_null() { Where::Host } else { Where::Device };
+        let beside = Arena::new(place, player.rank);
         let join = |first: Stream, second: Stream| {
             if !first.is_null() {
                 cuda::join(first, second);
@@ -317,13 +331,7 @@ pub fn forked(case: Case, times: usize) {
             lanes[1].pair(other);
             join(other, stream);
         });
-        let mut outputs = Vec::new();
-        for time in 0..times {
-            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * 2 + i));
-            player.play(&graph);
-            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
-        }
-        outputs
+        player.replay(&graph, &lanes, times)
     });
 }
 
@@ -335,12 +343,6 @@ pub fn two_buffers(case: Case, times: usize) {
             lanes.iter().for_each(|lane| lane.pair(stream));
             player.barrier(1, stream);
         });
-        let mut outputs = Vec::new();
-        for time in 0..times {
-            lanes.iter().enumerate().for_each(|(i, lane)| lane.load(time * 2 + i));
-            player.play(&graph);
-            lanes.iter().enumerate().for_each(|(i, lane)| outputs.extend(lane.look(&format!("{time}.{i}"))));
-        }
-        outputs
+        player.replay(&graph, &lanes, times)
     });
 }

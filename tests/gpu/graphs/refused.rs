@@ -175,7 +175,7 @@ pub fn beside_a_capture() {
                 assert_eq!(player.status(), SUCCESS);
                 let made = World::create(Where::Device, 1).unwrap();
                 let buffer = made.buffers(&case.config(Where::Device), None)[0];
-                let other = crate::memory::Arena::new(Where::Device);
+                let other = crate::memory::Arena::new(Where::Device, 0);
                 ok(unsafe { deep_ep_buffer_barrier(buffer.0, other.stream()) });
                 other.wait();
                 ok(unsafe { deep_ep_buffer_destroy(buffer.0) });

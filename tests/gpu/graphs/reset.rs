@@ -1,7 +1,7 @@
 //! Going on after a failure, eagerly and with graphs.
 
 use super::lane::Lane;
-use super::{play, CaptureMode, Player};
+use super::{play, CaptureMode, Player, Record};
 use crate::cases::Case;
 use crate::memory::Where;
 use crate::ranks::ok;
@@ -49,6 +49,23 @@ pub fn expected(case: &Case, alive: &[u8], times: usize) -> Vec<Outputs> {
     })
 }
 
+/// A pair, and a graph of another that has been played.
+fn before<'a>(player: &Player, lane: &Lane, other: &'a Lane) -> Record<'a> {
+    lane.load(1);
+    lane.pair(player.stream());
+    let graph = player.record(CaptureMode::Relaxed, |stream| other.pair(stream));
+    other.load(2);
+    player.play(&graph);
+    graph
+}
+
+/// With three rounds after a first reset and one more.
+fn compare(case: &Case, alive: &[u8], device: &[Outputs]) {
+    let host = expected(case, alive, 3).into_iter().zip(expected(case, alive, 1));
+    let host: Vec<_> = host.map(|(first, second)| [first, second].concat()).collect();
+    crate::compare(case, &host, device);
+}
+
 /// The last rank stays away until the others have given up.
 fn time_out(player: &Player, lane: &Lane, late: usize) {
     player.arena.wait();
@@ -84,11 +101,7 @@ pub fn all_alive(case: Case) {
     let alive = vec![1; case.ranks];
     let device = play(&case, Where::Device, 1, &|player| {
         let (lane, other) = (player.lane(0), player.lane(0));
-        lane.load(1);
-        lane.pair(player.stream());
-        let old = player.record(CaptureMode::Relaxed, |stream| other.pair(stream));
-        other.load(2);
-        player.play(&old);
+        let old = before(player, &lane, &other);
         let want = other.written("old");
         time_out(player, &lane, case.ranks - 1);
         player.reset(&alive);
@@ -101,9 +114,7 @@ pub fn all_alive(case: Case) {
         outputs.extend(after_reset(player, &lane, 1));
         outputs
     });
-    let host = expected(&case, &alive, 3).into_iter().zip(expected(&case, &alive, 1));
-    let host: Vec<_> = host.map(|(first, second)| [first, second].concat()).collect();
-    crate::compare(&case, &host, &device);
+    compare(&case, &alive, &device);
 }
 
 pub fn one_left_out(case: Case) {
@@ -112,11 +123,7 @@ pub fn one_left_out(case: Case) {
     alive[lost] = 0;
     let device = play(&case, Where::Device, 1, &|player| {
         let (lane, other) = (player.lane(0), player.lane(0));
-        lane.load(1);
-        lane.pair(player.stream());
-        let old = player.record(CaptureMode::Relaxed, |stream| other.pair(stream));
-        other.load(2);
-        player.play(&old);
+        let old = before(player, &lane, &other);
         time_out(player, &lane, lost);
         let mut outputs = Vec::new();
         if player.rank == lost {
@@ -133,7 +140,5 @@ pub fn one_left_out(case: Case) {
         player.meeting.wait();
         outputs
     });
-    let host = expected(&case, &alive, 3).into_iter().zip(expected(&case, &alive, 1));
-    let host: Vec<_> = host.map(|(first, second)| [first, second].concat()).collect();
-    crate::compare(&case, &host, &device);
+    compare(&case, &alive, &device);
 }

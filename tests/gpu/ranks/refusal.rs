@@ -15,7 +15,7 @@ pub fn missing_rank() {
     let mut config = case.config(Where::Device);
     (config.timeout_ms, config.first_timeout_ms) = (150, 300);
     let buffers = world.buffers(&config, None);
-    let arenas: Vec<Arena> = (0..4).map(|_| Arena::new(Where::Device)).collect();
+    let arenas: Vec<Arena> = (0..4).map(|rank| Arena::new(Where::Device, rank)).collect();
     let start = Instant::now();
     for rank in [0, 1, 3] {
         ok(barrier(buffers[rank], &arenas[rank]));
@@ -47,7 +47,7 @@ pub fn missing_rank() {
 pub fn abort() {
     let (world, case) = (World::create(Where::Device, 3).unwrap(), Case { ranks: 3, ..Case::default() });
     let buffers = world.buffers(&case.config(Where::Device), None);
-    let arenas: Vec<Arena> = (0..3).map(|_| Arena::new(Where::Device)).collect();
+    let arenas: Vec<Arena> = (0..3).map(|rank| Arena::new(Where::Device, rank)).collect();
     let start = Instant::now();
     for rank in [0, 1] {
         ok(barrier(buffers[rank], &arenas[rank]));

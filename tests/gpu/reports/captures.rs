@@ -40,7 +40,7 @@ fn report_072_a_buffer_is_created_in_a_capture() {
     if !on_a_gpu() {
         return;
     }
-    let (world, arena) = (World::create(Where::Device, 2).unwrap(), Arena::new(Where::Device));
+    let (world, arena) = (World::create(Where::Device, 2).unwrap(), Arena::new(Where::Device, 0));
     let config = setup().config(Where::Device);
     let mut buffers = [std::ptr::null_mut(); 2];
     let mut create = || unsafe {

@@ -1,12 +1,12 @@
 //! Memory, contexts, and objects beside each other.
 
 use crate::cases::Case;
-use crate::cuda;
 use crate::memory::{Arena, Where};
 use crate::ranks::{last_error, ok, Seat, World};
 use crate::rng::Rng;
 use crate::stamped::{Rank, Setup};
 use crate::stress;
+use crate::{cuda, devices};
 use deepep::capi::*;
 
 pub fn on_a_gpu() -> bool {
@@ -148,7 +148,6 @@ fn report_095_the_size_that_is_said_is_the_size_that_is_taken() {
         return;
     }
     let world = World::create(Where::Device, 2).unwrap();
-    let arena = Arena::new(Where::Device);
     for (layout, max_tokens) in [(0, 300), (1, 300), (0, 5000), (1, 2000)] {
         let config = Setup { layout, max_tokens, max_row_bytes: 4096, ..setup() }.config(Where::Device);
         // What a first buffer takes beside its memory stays for the next.
@@ -158,10 +157,10 @@ fn report_095_the_size_that_is_said_is_the_size_that_is_taken() {
         let mut sizes: deep_ep_buffer_sizes_t = unsafe { std::mem::zeroed() };
         ok(unsafe { deep_ep_buffer_sizes_init(&mut sizes, size_of::<deep_ep_buffer_sizes_t>()) });
         ok(unsafe { deep_ep_buffer_size(world.comms[0], &config, std::ptr::null(), &mut sizes) });
-        let before = cuda::free_bytes(&arena);
+        let before = cuda::free_bytes();
         let buffers = world.buffers(&config, None);
-        let taken = before as i64 - cuda::free_bytes(&arena) as i64;
-        let granule = 2 << 20;
+        let taken = before as i64 - cuda::free_bytes() as i64;
+        let granule = devices::count() as i64 * (2 << 20);
         let beside = taken - 2 * sizes.total_device;
         assert!(
             (-granule..=2 * granule).contains(&beside),
@@ -171,7 +170,7 @@ fn report_095_the_size_that_is_said_is_the_size_that_is_taken() {
         for buffer in buffers {
             ok(unsafe { deep_ep_buffer_destroy(buffer.0) });
         }
-        let left = before as i64 - cuda::free_bytes(&arena) as i64;
+        let left = before as i64 - cuda::free_bytes() as i64;
         assert!(left <= granule, "{left} bytes are not given back");
     }
 }
@@ -182,7 +181,7 @@ fn report_097_inputs_of_another_allocator() {
     if !on_a_gpu() {
         return;
     }
-    let arena = Arena::classic(Where::Device);
+    let arena = Arena::classic(Where::Device, 0);
     let array = arena.array(1000);
     assert_ne!(array.address() % (2 << 20), 0);
     let case = Case { classic_memory: true, ranks: 3, ..Case::default() };
@@ -190,7 +189,18 @@ fn report_097_inputs_of_another_allocator() {
     crate::same(case);
 }
 
-/// Whatever context a thread has, or none, it has after every call.
+/// Makes calls under a context of one's own, or none, and can look whether it is still there.
+fn with_context(device: Option<i32>, work: impl FnOnce(&dyn Fn())) {
+    let context = device.map(cuda::new_context);
+    let current = cuda::current_context();
+    assert_eq!(current, context.unwrap_or(std::ptr::null_mut()));
+    work(&|| assert_eq!(cuda::current_context(), current));
+    if let Some(context) = context {
+        cuda::end_context(context);
+    }
+}
+
+/// Whatever context a thread has, of whichever device, or none, it has after every call.
 #[test]
 fn the_callers_context_is_untouched() {
     if !on_a_gpu() {
@@ -198,28 +208,33 @@ fn the_callers_context_is_untouched() {
     }
     assert!(stress::run(&setup(), Where::Device)); // the library has its own by now
     for own in [false, true] {
-        std::thread::spawn(move || {
-            let context = if own { cuda::new_context() } else { std::ptr::null_mut() };
-            let current = cuda::current_context();
-            assert_eq!(context, current);
-            let (world, setup) = (World::create(Where::Device, 1).unwrap(), Setup { ranks: 1, ..setup() });
+        // Where there are several, not the rank's device.
+        let device = move |rank: usize| own.then(|| devices::of(rank + 1));
+        let all = move |is_there: &dyn Fn()| {
+            let (world, setup) = (World::create(Where::Device, 2).unwrap(), setup());
             let buffers = world.buffers(&setup.config(Where::Device), None);
-            let seat = world.seats(buffers).next().unwrap();
-            let mut rank = Rank::new(&setup, Where::Device, seat, 2, 40);
-            let mut dice = Rng::new(5);
-            for input in rank.prepare(0..40) {
-                rank.step(&input, &mut dice);
-                assert_eq!(cuda::current_context(), current);
-            }
-            rank.check();
-            rank.finish();
+            is_there();
+            std::thread::scope(|scope| {
+                for seat in world.seats(buffers) {
+                    let setup = &setup;
+                    scope.spawn(move || {
+                        with_context(device(seat.0), |is_there| {
+                            let mut rank = Rank::new(setup, Where::Device, seat, 2, 40);
+                            let mut dice = Rng::new(5);
+                            for input in rank.prepare(0..40) {
+                                rank.step(&input, &mut dice);
+                                is_there();
+                            }
+                            rank.check();
+                            rank.finish();
+                            is_there();
+                        })
+                    });
+                }
+            });
             drop(world);
-            assert_eq!(cuda::current_context(), current);
-            if own {
-                cuda::end_context(context);
-            }
-        })
-        .join()
-        .unwrap();
+            is_there();
+        };
+        std::thread::spawn(move || with_context(device(0), all)).join().unwrap();
     }
 }

@@ -39,7 +39,7 @@ fn two_ranks(change: impl Fn(&mut deep_ep_buffer_config_t)) -> (World, Vec<Buffe
     let mut config = pair().config(Where::Device);
     change(&mut config);
     let buffers = world.buffers(&config, None);
-    (world, buffers, [0, 1].map(|_| Arena::new(Where::Device)))
+    (world, buffers, [0, 1].map(|rank| Arena::new(Where::Device, rank)))
 }
 
 /// No call waits for the device, however many are enqueued.
@@ -134,7 +134,7 @@ fn report_065_a_consumer_on_another_stream() {
             let setup = &setup;
             scope.spawn(move || {
                 let mut rank = Rank::new(setup, Where::Device, seat, 1, 20);
-                let consumer = Arena::new(Where::Device);
+                let consumer = Arena::new(Where::Device, seat.0);
                 for input in rank.prepare(0..20) {
                     rank.dispatch_in_place(&input);
                     join(rank.arena.stream(), consumer.stream());

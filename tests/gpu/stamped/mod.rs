@@ -62,7 +62,7 @@ impl<'a> Rank<'a> {
         calls: usize,
     ) -> Self {
         let buffer = seat.buffer;
-        let arena = Arena::new(place);
+        let arena = Arena::new(place, me);
         let mut local = 0;
         ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local) });
         let slabs_of = |tokens: usize| match setup.layout {

@@ -1,0 +1,27 @@
+// The frames of the kernels. A body sees the parameters `p`, the block's `s`, and `dynamic` shared memory.
+#pragma once
+#include "../layout/params.cuh"
+
+#define DEEPEP_KERNEL(threads, name, Params, Shared, ...)                                                                      \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p) {                          \
+        extern __shared__ __align__(128) char dynamic[];                                                                       \
+        __shared__ Shared s;                                                                                                   \
+        __VA_ARGS__;                                                                                                           \
+        (void)dynamic;                                                                                                         \
+    }
+
+// The five kernels of a layout's dispatch, from the templates of its bodies.
+#define DEEPEP_DISPATCH(threads, name, Params, Shared, by_expert, send, receive)                                               \
+    DEEPEP_KERNEL(threads, name, Params, Shared, send<by_expert, false, Part::WHOLE>(p, s, dynamic))                           \
+    DEEPEP_KERNEL(threads, name##_send, Params, Shared, send<by_expert, false, Part::SEND>(p, s, dynamic))                     \
+    DEEPEP_KERNEL(threads, name##_cast, Params, Shared, send<by_expert, true, Part::WHOLE>(p, s, dynamic))                     \
+    DEEPEP_KERNEL(threads, name##_cast_send, Params, Shared, send<by_expert, true, Part::SEND>(p, s, dynamic))                 \
+    DEEPEP_KERNEL(threads, name##_recv, Params, Shared, receive<by_expert>(p, s, dynamic))
+
+// A combine, or half of one, for each type of row, which the body sees as `Row`.
+#define DEEPEP_COMBINE_OF(type, name, Params, ...)                                                                             \
+    DEEPEP_KERNEL(512, name, Params, CombineShared, using Row = type; __VA_ARGS__)
+#define DEEPEP_COMBINE(name, part, Params, ...)                                                                                \
+    DEEPEP_COMBINE_OF(RowBf16, name##_bf16##part, Params, __VA_ARGS__)                                                         \
+    DEEPEP_COMBINE_OF(RowFp16, name##_fp16##part, Params, __VA_ARGS__)                                                         \
+    DEEPEP_COMBINE_OF(RowFp32, name##_fp32##part, Params, __VA_ARGS__)
