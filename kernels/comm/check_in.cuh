@@ -42,7 +42,7 @@ __device__ __forceinline__ void leave(const CommParams &c, OperationState &op, u
     }
     if (blockIdx.x != 0) return;
     __syncthreads();
-    if (op.status != SUCCESS) return fail(c, op, turn); // not all blocks have checked in
+    if (op.failed != SUCCESS) return fail(c, op, turn); // not all blocks have checked in
     if (threadIdx.x == 0) end_settled(c, op);
 }
 

@@ -37,7 +37,7 @@ EP_SELDOM bool pass_guard_that_waits(const CommParams &c, OperationState &op, Gu
         for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x) {
             if (!is_alive(c, peer)) continue;
             u64 value;
-            WaitResult r = wait_word(c, op, signal_word(c, c.rank, READ, peer, 0), needed, peer, 0, [](u64 v) { return v >> 16; }, value);
+            WaitResult r = wait_word(c, op, {signal_word(c, c.rank, READ, peer, 0), needed, peer, READ, 0}, [](u64 v) { return v >> 16; }, value);
             if (r.status == SUCCESS && counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
             if (r.status == SUCCESS) continue;
             note_failure(c, op, r, peer, READ, needed);

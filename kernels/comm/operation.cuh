@@ -18,7 +18,8 @@ struct OperationState {
     u64 epoch;
     u64 waited_since;        // of the wait that failed
     u64 expected;
-    u32 status;              // why this block must end, or SUCCESS
+    u32 status;              // why this block must end, or SUCCESS; changed between barriers of the block only
+    u32 failed;              // the status of a wait that failed, taken up by fail(): threads that are ahead of others may set it
     u32 noted;               // nonzero once a thread has taken it on itself to say why
     u32 failed_phase;
     u32 failed_rank;
@@ -65,6 +66,7 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, c
         op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
         op.is_last = 0;
         op.noted = 0;
+        op.failed = SUCCESS;
         op.failed_phase = PHASES;
         op.failed_rank = ~0u;
         op.adopted = 0;

@@ -1,6 +1,6 @@
 // Reports to the host, and the verdicts by which ranks name the same culprit.
 #pragma once
-#include "operation.cuh"
+#include "order.cuh"
 
 namespace ep {
 
@@ -44,27 +44,38 @@ __device__ inline u64 missing_word(const CommParams &c, const OperationState &op
     return bits;
 }
 
-// A word of the set that a peer's verdict names. One that names this rank gave this rank up: then it is that peer.
-__device__ inline u64 adopted_word(const CommParams &c, u32 peer, u32 index) {
-    bool accused = ptx::load_relaxed_sys(verdict_mask(c, c.rank, peer) + c.rank / 64) >> (c.rank % 64) & 1;
-    if (accused) return peer / 64 == index ? 1ull << (peer % 64) : 0;
+// Whether the culprit is who has left the verdict: it gave this rank up, or runs something else than this rank. One warp.
+__device__ inline bool is_culprit(const CommParams &c, const OperationState &op, u32 peer) {
+    bool is = ptx::load_relaxed_sys(verdict_mask(c, c.rank, peer) + c.rank / 64) >> (c.rank % 64) & 1;
+    if (!is && op.status == OP_MISMATCH)
+        is = is_verdict_of_another(c, ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)), op.epoch) || other_operation(c, peer, op.failed_phase, op.epoch);
+    return __any_sync(FULL, is);
+}
+
+// A word of the set that a peer's verdict names.
+__device__ inline u64 adopted_word(const CommParams &c, u32 peer, bool is_culprit, u32 index) {
+    if (is_culprit) return peer / 64 == index ? 1ull << (peer % 64) : 0;
     return ptx::load_relaxed_sys(verdict_mask(c, c.rank, peer) + index);
 }
 
-// Called by all threads of a block whose op.status is set. The first block to come writes the report, tells the peers
+// Called by all threads of a block in which a wait has failed, or whose op.status is set. The first block to come writes the report, tells the peers
 // its verdict and poisons the buffer. `number` is that of the signal that was waited for.
 EP_SELDOM void fail(const CommParams &c, OperationState &op, u64 number) {
     BufferState *state = buffer_state(c);
     u32 adopted = op.adopted;
     __syncthreads();
-    if (threadIdx.x == 0) op.flag = ptx::swap_if_equal_gpu(&state->claim, 0, 1) == 0;
+    if (threadIdx.x == 0) {
+        if (op.failed != SUCCESS) op.status = op.failed;
+        op.flag = ptx::swap_if_equal_gpu(&state->claim, 0, 1) == 0;
+    }
     __syncthreads();
     if (op.flag && warp_id() == 0) {
         HostReport *report = at<HostReport>(c.report);
         u32 words = div_up(c.ranks, 64), count = 0;
         i32 first = -1;
+        bool culprit = adopted && is_culprit(c, op, adopted - 1);
         for (u32 i = 0; i < words; i++) {
-            u64 bits = adopted ? adopted_word(c, adopted - 1, i) : missing_word(c, op, number, i);
+            u64 bits = adopted ? adopted_word(c, adopted - 1, culprit, i) : missing_word(c, op, number, i);
             count += __popcll(bits);
             if (first < 0 && bits) first = (i32)(i * 64) + __ffsll((i64)bits) - 1;
             if (lane_id() == 0) report->missing[i] = bits;
@@ -73,12 +84,15 @@ EP_SELDOM void fail(const CommParams &c, OperationState &op, u64 number) {
         }
         __syncwarp();
         for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
-            if (peer != c.rank && is_alive(c, peer)) ptx::store_release_sys(verdict_word(c, peer, c.rank), op.epoch << 16 | op.status);
+            if (peer != c.rank && is_alive(c, peer)) ptx::store_release_sys(verdict_word(c, peer, c.rank), verdict_value(c, op));
         if (lane_id() == 0) {
+            u64 seen = op.status == OP_MISMATCH && first >= 0 ? other_operation(c, (u32)first, op.failed_phase, op.epoch) : 0;
+            if (!seen && op.failed_phase < PHASES) seen = ptx::load_relaxed_sys(signal_word(c, c.rank, op.failed_phase, op.failed_rank, number));
             report->num_missing = (i32)count;
             report->first_missing = first;
             report->expected = op.expected;
-            report->seen = op.failed_phase < PHASES ? ptx::load_relaxed_sys(signal_word(c, c.rank, op.failed_phase, op.failed_rank, number)) >> 16 : 0;
+            report->seen = seen >> 16;
+            report->theirs = (u32)seen & 0xffff;
             report->row = report->value = -1;
             report->waited_ns = op.waited_since ? ptx::nanoseconds() - op.waited_since : 0;
             publish(report, 1, c, op.status, op.failed_phase, op.epoch);

@@ -7,6 +7,10 @@ namespace ep {
 // Polls between two looks at the deadline in memory, the buffer's own state and the peer's verdict.
 constexpr u32 STATE_POLLS = 16;
 constexpr u32 ABORT_POLLS = 64;  // polls between two looks at whether the host has aborted
+// Polls, and nanoseconds, until a wait is so long that it looks for signs that the peer runs another operation. No wait of
+// peers that are in time comes so far.
+constexpr u32 SIGN_POLLS = 256;
+constexpr u64 SIGN_NS = 200 * 1000;
 
 // A read of host memory holds up the loads of its SM, and many of them those of the whole device (measured: 1000 waiting
 // warps that read it every 64th poll made streaming warps 50 times slower). So one thread of the rank reads it, this
@@ -30,7 +34,7 @@ __device__ inline u64 aborted_by(const CommParams &c) {
 }
 
 // Notes in op that a wait for signal `expected` of `peer` has failed. Several threads may fail at once: the first has the
-// say. The block takes it up at its next barrier; who comes to none asks has_failed.
+// say. The block takes it up behind its next barrier, by fail(); who comes to none asks has_failed.
 __device__ __forceinline__ void note_failure(const CommParams &c, OperationState &op, const WaitResult &r, u32 peer, u32 phase, u64 expected) {
     if (atomicExch(&op.noted, 1) != 0) return;
     op.failed_rank = r.status == ABORTED ? (u32)aborted_by(c) - 1 : peer;
@@ -38,11 +42,11 @@ __device__ __forceinline__ void note_failure(const CommParams &c, OperationState
     op.expected = expected;
     op.waited_since = r.since;
     op.adopted = r.adopted;
-    ptx::raise_release_shared(&op.status, r.status);
+    ptx::raise_release_shared(&op.failed, r.status);
 }
 
 // Beside warps that may be failing.
-__device__ __forceinline__ bool has_failed(OperationState &op) { return ptx::read_acquire_shared(&op.status) != SUCCESS; }
+__device__ __forceinline__ bool has_failed(OperationState &op) { return ptx::read_acquire_shared(&op.failed) != SUCCESS; }
 
 __device__ __forceinline__ u64 timeout_of(const CommParams &c, const OperationState &op) {
     const BufferControl *control = buffer_control(c);
@@ -55,12 +59,22 @@ __device__ __forceinline__ bool has_verdict(const CommParams &c, u32 peer) {
     return ptx::load_acquire_sys(verdict_word(c, c.rank, peer)) != 0;
 }
 
-// One thread waits for one word that only grows. `reached` maps its value to a number to compare with `wanted`.
+// What one thread waits for: a word of a peer that only grows.
 // pause_ns: 0 for the few waits that end an operation, which want the shortest way. Otherwise many warps wait beside
 // others that work: an acquire empties the first-level cache of the SM, so they poll without, pause, and acquire once.
+struct Awaited {
+    const u64 *word;
+    u64 wanted;
+    u32 peer, phase, pause_ns;
+};
+
+// `reached` maps the word's value to a number to compare with what is wanted.
 template <class Reached>
-__device__ __forceinline__ WaitResult wait_word(const CommParams &c, const OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 pause_ns,
-                                                Reached reached, u64 &value) {
+__device__ __forceinline__ WaitResult wait_word(const CommParams &c, const OperationState &op, const Awaited &a, Reached reached, u64 &value) {
+    const u64 *word = a.word;
+    u64 wanted = a.wanted;
+    u32 peer = a.peer, pause_ns = a.pause_ns;
+    bool sign = false;
     WaitResult r = {SUCCESS, 0, 0};
     value = ptx::load_relaxed_sys(word);
     if (reached(value) >= wanted) {
@@ -88,7 +102,7 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
                 return r;
             }
             if (peer != c.rank && has_verdict(c, peer)) {
-                r.status = (u32)(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)) & 0xffff);
+                r.status = verdict_status(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)));
                 r.adopted = peer + 1;
                 return r;
             }
@@ -96,6 +110,14 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
         if (polls % ABORT_POLLS == 0 && aborted_by(c)) {
             r.status = ABORTED;
             return r;
+        }
+        // A peer that was only ahead has sent what is awaited before its sign: many polls later it has been seen.
+        if (polls % SIGN_POLLS == 0 && other_operation(c, peer, a.phase, op.epoch)) {
+            if (sign) {
+                r.status = OP_MISMATCH;
+                return r;
+            }
+            sign = true;
         }
     }
 }
@@ -108,8 +130,8 @@ __device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &
     for (u32 peer = index; peer < c.ranks; peer += threads) {
         if (!is_alive(c, peer)) continue;
         u64 value;
-        WaitResult r = wait_word(c, op, signal_word(c, c.rank, phase, peer, number), epoch, peer, 0, [](u64 v) { return v >> 16; }, value);
-        if (r.status == SUCCESS && value >> 16 == epoch && (value & 0xffff) != c.fingerprint) r.status = OP_MISMATCH;
+        WaitResult r = wait_word(c, op, {signal_word(c, c.rank, phase, peer, number), epoch, peer, phase, 0}, [](u64 v) { return v >> 16; }, value);
+        if (r.status == SUCCESS && is_another(c, value, epoch)) r.status = OP_MISMATCH;
         if (r.status == SUCCESS) {
             if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
             continue;
@@ -120,20 +142,30 @@ __device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &
     return well;
 }
 
-// One warp, beside waits of its own for `missing` since some time: false when this rank, a peer or the host has ended the
-// operation, or it is late.
-__device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, u32 missing, u64 since) {
-    WaitResult r = {(u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), 0, since};
+// A warp's own waits, none of which has moved for a while.
+struct Standstill {
+    u64 since;
+    u32 peer;                // one that is waited for
+    bool sign;               // it has been seen in another operation
+};
+
+// One warp: false when this rank, a peer or the host has ended the operation, it is late, or the peer runs another.
+__device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, Standstill &still) {
+    WaitResult r = {(u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), 0, still.since};
     if (r.status == SUCCESS && aborted_by(c)) r.status = ABORTED;
     if (r.status == SUCCESS && late) r.status = TIMEOUT;
     for (u32 peer = 0; peer < c.ranks && r.status == SUCCESS; peer++)
         if (peer != c.rank && has_verdict(c, peer)) {
-            r.status = (u32)(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)) & 0xffff);
+            r.status = verdict_status(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)));
             r.adopted = peer + 1;
         }
+    if (r.status == SUCCESS && ptx::nanoseconds() - still.since > SIGN_NS && other_operation(c, still.peer, SLICE, op.epoch)) {
+        if (still.sign) r.status = OP_MISMATCH;
+        still.sign = true;
+    }
     u32 status = __shfl_sync(FULL, r.status, 0);
     if (status == SUCCESS) return true;
-    if (lane_id() == 0) note_failure(c, op, r, missing, SLICE, op.epoch);
+    if (lane_id() == 0) note_failure(c, op, r, still.peer, SLICE, op.epoch);
     __syncwarp();
     return false;
 }
@@ -142,7 +174,7 @@ __device__ inline bool look_around(const CommParams &c, OperationState &op, bool
 __device__ __forceinline__ bool wait_counter(const CommParams &c, OperationState &op, const u64 *word, u64 wanted, u32 peer, u32 phase, u32 pause_ns,
                                              bool counts = false) {
     u64 value;
-    WaitResult r = wait_word(c, op, word, wanted, peer, pause_ns, [](u64 v) { return v; }, value);
+    WaitResult r = wait_word(c, op, {word, wanted, peer, phase, pause_ns}, [](u64 v) { return v; }, value);
     if (r.status == SUCCESS) {
         if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
         return true;

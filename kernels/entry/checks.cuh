@@ -346,7 +346,7 @@ static_assert(__builtin_offsetof(BufferControl, first_timeout_ns) == 8, "BufferC
 static_assert(__builtin_offsetof(BufferControl, first_until) == 16, "BufferControl.first_until");
 static_assert(__builtin_offsetof(BufferControl, soft_cleared) == 24, "BufferControl.soft_cleared");
 
-static_assert(sizeof(HostReport) == 80, "HostReport");
+static_assert(sizeof(HostReport) == 88, "HostReport");
 static_assert(__builtin_offsetof(HostReport, ready) == 0, "HostReport.ready");
 static_assert(__builtin_offsetof(HostReport, epoch) == 8, "HostReport.epoch");
 static_assert(__builtin_offsetof(HostReport, expected) == 16, "HostReport.expected");
@@ -360,5 +360,7 @@ static_assert(__builtin_offsetof(HostReport, phase) == 64, "HostReport.phase");
 static_assert(__builtin_offsetof(HostReport, rank) == 68, "HostReport.rank");
 static_assert(__builtin_offsetof(HostReport, num_missing) == 72, "HostReport.num_missing");
 static_assert(__builtin_offsetof(HostReport, first_missing) == 76, "HostReport.first_missing");
+static_assert(__builtin_offsetof(HostReport, theirs) == 80, "HostReport.theirs");
+static_assert(__builtin_offsetof(HostReport, reserved) == 84, "HostReport.reserved");
 
 } // namespace ep

@@ -51,9 +51,9 @@ __device__ inline Arrivals find_arrivals(const DispatchParams &p, const Dispatch
 __device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, const Arrivals &a) {
     OperationState &op = s.op;
     u32 open = a.sources;
-    u64 since = ptx::nanoseconds(), limit = timeout_of(p.comm, op);
+    u64 limit = timeout_of(p.comm, op);
+    Standstill still = {ptx::nanoseconds(), 0, false};
     for (u32 polls = 1; open; polls++) {
-        u32 missing = ~0u;
         bool moved = false;
         open = 0;
         for (u32 slot = 0; slot < a.sources; slot++) {
@@ -63,7 +63,7 @@ __device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, co
             u32 needed = 1;
             if (front) needed = 2 + ((u32)(at<const i64>(own_base(p.comm) + p.side_source)[last] - (i64)source * p.max_tokens) >> p.slice_shift);
             if (front >= needed) continue;
-            if (!open++) missing = source;
+            if (!open++) still.peer = source;
             if (front == 1) { // begin where this block's first row lies
                 u32 token = (u32)(at<const i64>(own_base(p.comm) + p.side_source)[a.begin[slot]] - (i64)source * p.max_tokens);
                 front += token >> p.slice_shift;
@@ -82,14 +82,15 @@ __device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, co
             __syncwarp();
         }
         if (moved || !open) {
-            since = ptx::nanoseconds();
+            still.since = ptx::nanoseconds();
+            still.sign = false;
             continue;
         }
         ptx::sleep(300);
-        bool late = ptx::nanoseconds() - since > limit;
+        bool late = ptx::nanoseconds() - still.since > limit;
         if (polls % STATE_POLLS == 0 || late) {
             limit = timeout_of(p.comm, op);
-            if (!look_around(p.comm, op, late, missing, since)) return;
+            if (!look_around(p.comm, op, late, still)) return;
         }
     }
 }
@@ -266,7 +267,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         count_role(p, s, BY_EXPERT);
     }
     __syncthreads();
-    if (op.status != SUCCESS) {
+    if (op.failed != SUCCESS) {
         fail(p.comm, op, 0);
         return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     }

@@ -219,7 +219,7 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
     if (warp_id() < p.reduce_warps) reduce_role<Row>(p, s, warp_id() * gridDim.x + blockIdx.x, gridDim.x * p.reduce_warps, true);
     pull_role<Row>(p, s, first_row);
     __syncthreads();
-    if (op.status != SUCCESS) return fail(p.comm, op, 0);
+    if (op.failed != SUCCESS) return fail(p.comm, op, 0);
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;
     u64 number = op.words.sent[DATA];
     signal_peers(p.comm, DATA, number, signal_value(p.comm, op.epoch));

@@ -70,6 +70,7 @@ struct HostReport {
     u64 waited_ns;
     u32 status, operation, phase;
     i32 rank, num_missing, first_missing;
+    u32 theirs, reserved;    // fingerprint of the peer's operation, where it is another
     u64 missing[];           // one bit per rank
 };
 

@@ -17,6 +17,8 @@ const STRANGERS: usize = 128;
 const LINGER: Duration = Duration::from_secs(1);
 /// How long an address in use is tried again: an earlier group may be about to leave it.
 const BIND_TIME: Duration = Duration::from_secs(2);
+/// How long after the deadline those may be heard that are there already.
+const HEARING_TIME: Duration = Duration::from_millis(200);
 const SEND_TIME: Duration = Duration::from_secs(2);
 
 /// The listening socket of rank 0. A path is removed again when it goes.
@@ -130,11 +132,16 @@ impl<'a> Server<'a> {
     /// Hears every rank and tells all of them the outcome.
     pub fn run(mut self) -> Result<Table> {
         while self.members.len() + 1 < self.me.num_ranks as usize && self.failure.is_none() {
-            if Instant::now() >= self.deadline {
-                self.failure = Some(self.missing());
-                break;
+            // Whoever has come by the deadline is heard, also when this thread was held up until then.
+            let (late, end) = (Instant::now() >= self.deadline, self.deadline + HEARING_TIME);
+            let hears = late && !self.guests.is_empty();
+            let heard = self.step(if hears { end } else { self.deadline }, true)?;
+            if late
+                && (!heard || Instant::now() >= end)
+                && self.members.len() + 1 < self.me.num_ranks as usize
+            {
+                self.failure.get_or_insert_with(|| missing(&self.members, self.me.num_ranks));
             }
-            self.step(self.deadline, true)?;
         }
         match self.failure.take() {
             Some(error) => Err(self.refuse(error)),
@@ -185,16 +192,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn missing(&self) -> Error {
-        let came = |rank: &u32| self.members.iter().any(|member| member.hello.rank == *rank);
-        let missing: Vec<u32> = (1..self.me.num_ranks).filter(|rank| !came(rank)).collect();
-        let text =
-            format!("{} of {} did not come before the deadline", rank_list(&missing), self.me.num_ranks);
-        Error::about(Status::DEEP_EP_TIMEOUT, missing, text)
-    }
-
-    /// Waits for something to happen, at most until `until`, and deals with it.
-    fn step(&mut self, until: Instant, watch_members: bool) -> Result<()> {
+    /// Waits for something to happen, at most until `until`, and deals with it. Whether anything has.
+    fn step(&mut self, until: Instant, watch_members: bool) -> Result<bool> {
         let mut fds = vec![sock::watch(&self.listener.fd, libc::POLLIN)];
         fds.extend(self.guests.iter().map(|guest| sock::watch(&guest.conn, libc::POLLIN)));
         if watch_members {
@@ -213,7 +212,7 @@ impl<'a> Server<'a> {
         if ready[0] {
             self.accept();
         }
-        Ok(())
+        Ok(ready.contains(&true))
     }
 
     /// A member has nothing to say: whatever comes from it means that it is gone.
@@ -298,6 +297,13 @@ impl<'a> Server<'a> {
         self.deadline = sock::soon(Duration::from_millis(hello.patience_ms.into()), self.deadline);
         self.members.push(member);
     }
+}
+
+fn missing(members: &[Member], num_ranks: u32) -> Error {
+    let came = |rank: &u32| members.iter().any(|member| member.hello.rank == *rank);
+    let missing: Vec<u32> = (1..num_ranks).filter(|rank| !came(rank)).collect();
+    let text = format!("{} of {num_ranks} did not come before the deadline", rank_list(&missing));
+    Error::about(Status::DEEP_EP_TIMEOUT, missing, text)
 }
 
 impl Guest {

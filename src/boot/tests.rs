@@ -1,9 +1,11 @@
 //! Ranks as threads: the rendezvous, its failures and its disturbers. Ranks as processes are in tests/boot.rs.
 
+use super::client;
 use super::exchange_tests::StopAtEnd;
 use super::host::Host;
+use super::server::{Listener, Server};
 use super::sock;
-use super::wire::{Purpose, Seal, PROTOCOL};
+use super::wire::{Hello, Purpose, Seal, PROTOCOL};
 use super::{Group, UniqueId};
 use crate::error::{Error, Result, Status};
 use std::io::{Read, Write};
@@ -100,17 +102,46 @@ fn late_ranks_are_awaited() {
 #[test]
 fn missing_ranks_are_named_to_all() {
     let id = UniqueId::create(None).unwrap();
-    let error = failure(each(&[0, 2, 4], |rank| Group::join(rank, 5, &id, millis(200))));
+    let error = failure(each(&[0, 2, 4], |rank| Group::join(rank, 5, &id, millis(1500))));
     assert_eq!((error.status, &error.ranks[..]), (Status::DEEP_EP_TIMEOUT, &[1, 3][..]));
     assert!(error.text.starts_with("ranks 1 and 3 of 5 "), "{error}");
     // The least patient rank decides, so that it too learns who is missing.
     let start = Instant::now();
-    let patience = |rank| if rank == 2 { millis(150) } else { LONG };
+    let patience = |rank| if rank == 2 { millis(1500) } else { LONG };
     let error = failure(each(&[0, 1, 2], |rank| Group::join(rank, 4, &id, patience(rank))));
     assert_eq!((error.status, &error.ranks[..]), (Status::DEEP_EP_TIMEOUT, &[3][..]));
     assert!(start.elapsed() < LONG / 2);
     let error = failure(each(&[1, 2], |rank| Group::join(rank, 3, &id, millis(100))));
     assert_eq!((error.status, &error.ranks[..]), (Status::DEEP_EP_TIMEOUT, &[0][..]));
+}
+
+/// Rank 0's thread was held up until the deadline had passed.
+#[test]
+fn who_has_come_by_the_deadline_is_heard() {
+    let id = UniqueId::create(None).unwrap();
+    let hello = |rank: u32, num_ranks| Hello {
+        version: PROTOCOL,
+        rank,
+        num_ranks,
+        patience_ms: 0,
+        host: Host::current(),
+        mailbox: [rank as u8; 16],
+    };
+    let later = Instant::now() + LONG;
+    let never = || -> Option<Error> { unreachable!("the address is free") };
+    std::thread::scope(|scope| {
+        let listener = Listener::obtain(&id, later, never).unwrap();
+        let ranks = [1, 2].map(|rank| {
+            scope.spawn({
+                let (id, hello) = (&id, hello(rank, 3));
+                move || client::meet(id, &hello, later).map(drop)
+            })
+        });
+        std::thread::sleep(millis(300));
+        let me = hello(0, 3);
+        assert!(Server::new(&id, &me, listener, Instant::now()).run().is_ok());
+        ranks.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+    });
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Entered<'_> {
         let waited_for = |peer, ns| self.buffer.statistics.waited_for(peer, ns);
         let watch = self.state.watch(self.buffer, op, &waited_for);
         let ns = self.state.host.wait(&watch, wanted).map_err(|report| {
-            self.state.host.leave_verdict(op.epoch, &report.missing, &self.state.alive);
+            self.state.host.leave_verdict(&report, &self.state.alive);
             self.buffer.failures.poison(report)
         })?;
         self.buffer.statistics.waited(ns);

@@ -97,7 +97,8 @@ impl Entered<'_> {
         };
         self.may_send()?;
         let (epoch, newest) = (self.state.books.epochs.next(), self.state.books.epochs.newest_received());
-        let guard = |ends| guard_at_send(config.sync, config.layout.packed(), ends, newest, epoch);
+        let exchanges = config.layout.packed() && !request.cached;
+        let guard = |ends| guard_at_send(config.sync, exchanges, ends, newest, epoch);
         let (window, guard) = self.state.books.dispatch.take("dispatch", guard)?;
         if config.refuse_bad_ids && !request.cached {
             refuse_bad_ids(&request, tokens, config.topk, config.experts.count())?;
@@ -138,7 +139,8 @@ impl Entered<'_> {
         let Some(mut routing) = progress.routing.take() else { return Err(no_routing()) };
         self.buffer.statistics.begin(op.epoch);
         let bad = self.route(&plan.request, tokens, &mut routing);
-        let sent = self.send_routed(&plan, tokens, window, guard, op, &mut routing);
+        let known = progress.dispatch.filter(|_| plan.request.cached).map(|earlier| earlier.promised);
+        let sent = self.send_routed(&plan, tokens, window, guard, op, &mut routing, known);
         progress.routing = Some(routing);
         let (promised, data_turn) = sent?;
         let (shape, fingerprint) = (plan.shape, op.fingerprint);
@@ -186,6 +188,8 @@ impl Entered<'_> {
         bad
     }
 
+    /// `known`: what the counts promised when the routing that is repeated was sent.
+    #[allow(clippy::too_many_arguments)] // one each of what a send is made of
     fn send_routed(
         &mut self,
         plan: &DispatchPlan,
@@ -194,17 +198,24 @@ impl Entered<'_> {
         guard: Guard,
         op: Op,
         routing: &mut Routing,
+        known: Option<i64>,
     ) -> Result<(i64, usize)> {
         let config = self.buffer.config.clone();
         self.guard(op, Kind::Dispatch, window, guard, false)?;
-        let promised = if config.layout.packed() { self.exchange_counts(op, routing)? } else { 0 };
+        let promised = match known {
+            Some(promised) => promised,
+            None if config.layout.packed() => self.exchange_counts(op, routing)?,
+            None => 0,
+        };
         self.take_epoch(op.epoch)?;
         let span = ..tokens * config.topk;
         if !config.layout.packed() {
             self.state.scratch.base.fill(0);
         }
-        let base = &mut self.state.scratch.base;
-        place(&routing.ids[span], config.topk, &config.experts, base, &mut routing.positions[span]);
+        if known.is_none() {
+            let base = &mut self.state.scratch.base;
+            place(&routing.ids[span], config.topk, &config.experts, base, &mut routing.positions[span]);
+        }
         let bytes = plan.shape.wire_bytes(config.topk);
         let statistics = &self.buffer.statistics;
         let span = self.buffer.span("rows", op);

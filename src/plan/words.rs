@@ -65,6 +65,16 @@ impl Operation {
     }
 }
 
+/// For people: `peer` has announced `theirs` of epoch `seen` where operation `mine` of epoch `epoch` was awaited.
+pub fn mismatch_text(peer: u32, (mine, epoch): (Operation, u64), (theirs, seen): (u16, u64)) -> String {
+    let other = Operation::of(theirs).map_or("an unknown operation", Operation::name);
+    if other == mine.name() && epoch == seen {
+        format!("rank {peer} runs the same {other} with another window, shape, type or mode; pass the same hidden, types and in-place choices")
+    } else {
+        format!("rank {peer} runs {other} {seen} in its place; call the operations in one order on all ranks")
+    }
+}
+
 const FINGERPRINT_BITS: u32 = 16;
 const HASH_BITS: u32 = 12;
 

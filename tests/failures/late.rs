@@ -233,7 +233,7 @@ fn different_operations_are_told_apart_in_every_sync_mode() {
         let case = case(Layout::SlottedByExpert);
         let mut config = case.config();
         config.sync = sync;
-        config.timeout_ms = 500;
+        config.timeout_ms = 10_000;
         let exchange = case.exchange();
         let combination = Combination::identity(&exchange);
         World::new(3, &config).run(|rank| {
@@ -246,7 +246,7 @@ fn different_operations_are_told_apart_in_every_sync_mode() {
                 let mut target = exchange.target(rank.rank, Asked::OWN);
                 handle.dispatch(&sending.input, &mut target.out)
             };
-            assert!([OP_MISMATCH, TIMEOUT].contains(&status), "{status:?}: {}", last_error());
+            assert_eq!(status, OP_MISMATCH, "{}", last_error());
             ok(rank.buffer.reset(None));
             step(rank, &handle, &exchange, &combination);
         });
@@ -260,7 +260,7 @@ fn rows_of_different_types_are_a_mismatch_and_not_garbage() {
         for (dtype, hidden) in [(FP16, 64), (FP32, 32), (BF16, 32)] {
             let mut case = case(layout);
             let mut config = case.config();
-            config.timeout_ms = 500;
+            config.timeout_ms = 10_000;
             let exchange = case.exchange();
             let combination = Combination::identity(&exchange);
             case.wire = exchange::Wire::plain(dtype, hidden);
@@ -272,7 +272,7 @@ fn rows_of_different_types_are_a_mismatch_and_not_garbage() {
                 let sending = mine.sending(rank.rank, Style::default());
                 let mut target = mine.target(rank.rank, Asked::OWN);
                 let status = handle.dispatch(&sending.input, &mut target.out);
-                assert!([OP_MISMATCH, TIMEOUT].contains(&status), "{status:?}: {}", last_error());
+                assert_eq!(status, OP_MISMATCH, "{}", last_error());
                 ok(rank.buffer.reset(None));
                 step(rank, &handle, &exchange, &combination);
             });

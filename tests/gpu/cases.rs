@@ -160,6 +160,8 @@ pub struct Case {
     pub stages: i32,
     pub sms: i32,
     pub windows: i32,
+    /// Operations that may be sent and not received; 0 for one.
+    pub in_flight: i32,
     pub trace: bool,
     /// The caller's side outputs lie as their elements allow, not at multiples of 16.
     pub skewed: bool,
@@ -200,6 +202,7 @@ impl Default for Case {
             stages: 0,
             sms: 0,
             windows: 0,
+            in_flight: 0,
             trace: false,
             skewed: false,
             rounds: 9,
@@ -329,6 +332,7 @@ impl Case {
         config.expert_alignment = if self.by_expert && !self.slotted { self.align } else { 0 };
         config.dispatch_windows = self.windows;
         config.combine_windows = self.windows;
+        config.max_in_flight = self.in_flight;
         config.flags = if self.trace { DEEP_EP_BUFFER_TRACE } else { 0 };
         config.timeout_ms = 4000 * patience();
         config.first_timeout_ms = 6000 * patience();

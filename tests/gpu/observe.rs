@@ -24,13 +24,12 @@ pub fn of_peer(buffer: Buffer, peer: usize) -> deep_ep_peer_statistics_t {
     part
 }
 
-/// Everything but times, which no two runs share, and entry barriers: on CUDA a cached dispatch exchanges no counts, and
-/// where an operation has to meet it pays one instead.
+/// Everything but times, which no two runs share.
 pub fn counted(buffer: Buffer, ranks: usize) -> (String, Vec<u8>) {
     let mut local_experts = 0;
     ok(unsafe { deep_ep_buffer_local_experts(buffer.0, std::ptr::null_mut(), 0, &mut local_experts) });
     let t = totals(buffer);
-    let mut all = vec![t.epoch, t.dispatches, t.combines, t.barriers];
+    let mut all = vec![t.epoch, t.dispatches, t.combines, t.barriers, t.entry_barriers];
     all.extend([t.rows_sent, t.rows_received, t.bytes_sent, t.bytes_received]);
     for peer in 0..ranks {
         let p = of_peer(buffer, peer);

@@ -37,6 +37,23 @@ pub struct Seat {
 
 unsafe impl Send for Seat {}
 
+/// The others shall not wait for a rank whose thread fails.
+pub struct AbortAtPanic(*mut deep_ep_comm_t);
+
+impl Seat {
+    pub fn abort_at_panic(self) -> AbortAtPanic {
+        AbortAtPanic(self.comm)
+    }
+}
+
+impl Drop for AbortAtPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            unsafe { deep_ep_comm_abort(self.0, c"a test failed".as_ptr()) };
+        }
+    }
+}
+
 impl World {
     /// The seats of all ranks at a buffer.
     pub fn seats(&self, buffers: Vec<Buffer>) -> impl Iterator<Item = (usize, Seat)> + '_ {

@@ -80,6 +80,24 @@ pub fn run(setup: &Setup, place: Where) -> bool {
     true
 }
 
+/// Two batches in overlap on both slotted layouts, in every way to keep windows.
+#[test]
+fn slotted_batches_of_late_ranks() {
+    if !crate::ready() {
+        return;
+    }
+    let place = if crate::against_itself() { Where::Host } else { Where::Device };
+    let seed = number("DEEPEP_GPU_STRESS_SEED", 1);
+    for at in 0..number("DEEPEP_GPU_STRESS", 16) {
+        let drawn = setup(1000 * seed + at);
+        let (layout, sync) = (2 + at as u32 % 2, at as u32 / 2 % 3);
+        let windows = [2, 1, 0][at as usize / 6 % 3];
+        let setup = Setup { layout, sync, in_flight: 2, windows, ..drawn };
+        eprintln!("{setup:?}");
+        assert!(run(&setup, place), "no slotted layout");
+    }
+}
+
 #[test]
 fn random_operations_of_late_ranks() {
     if !crate::ready() {

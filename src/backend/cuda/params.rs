@@ -420,6 +420,8 @@ shared_with_kernels! {
         rank: i32,
         num_missing: i32,
         first_missing: i32,
+        theirs: u32,
+        reserved: u32,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::driver::Pinned;
 use crate::error::{rank_list, Status};
 use crate::plan::report::Report;
-use crate::plan::words::{Operation, Phase};
+use crate::plan::words::{mismatch_text, Operation, Phase};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the report that does not poison lies.
@@ -12,7 +12,7 @@ pub const REPORT_BYTES: u64 = 1024;
 
 /// Words of a report, as the struct HostReport lays them out.
 const READY: usize = 0;
-const MISSING: usize = 10;
+const MISSING: usize = 11;
 
 /// Reads a report. The number it returns is the report's own, 0 if there is none.
 pub fn read(reports: &Pinned, soft: bool, num_ranks: usize) -> (u64, Option<Report>) {
@@ -52,11 +52,12 @@ fn parse(words: &[AtomicU64], num_ranks: usize) -> Report {
         waited_ms: (word(6) / 1_000_000) as u32,
         ..Report::nothing(rank)
     };
-    report.detail = detail(&report, phase);
+    report.detail = detail(&report, phase, word(10) as u16);
     report
 }
 
-fn detail(report: &Report, phase: Phase) -> String {
+/// `theirs`: the fingerprint of what a peer runs instead.
+fn detail(report: &Report, phase: Phase, theirs: u16) -> String {
     let Report { row, value, missing, .. } = report;
     match report.status {
         Status::DEEP_EP_TIMEOUT => format!(
@@ -68,9 +69,12 @@ fn detail(report: &Report, phase: Phase) -> String {
             report.seen
         ),
         Status::DEEP_EP_ABORTED => format!("{} aborted", rank_list(missing)),
-        Status::DEEP_EP_OP_MISMATCH => {
-            format!("{} runs another operation, window, shape, type or mode in its place", rank_list(missing))
-        }
+        Status::DEEP_EP_OP_MISMATCH => match (report.operation, &missing[..]) {
+            (Some(mine), &[peer]) if theirs != 0 => {
+                mismatch_text(peer, (mine, report.epoch), (theirs, report.seen))
+            }
+            _ => format!("{} runs another operation in its place", rank_list(missing)),
+        },
         Status::DEEP_EP_CONCURRENT_USE => {
             "it found another operation of this buffer running on the device; order them by one stream or by events"
                 .into()

@@ -12,9 +12,19 @@
 
 use super::memory::Host;
 use super::rows::copy_fence;
+use crate::error::Status;
 use crate::mem::Word;
-use crate::plan::words::{pack, Phase};
+use crate::plan::report::Report;
+use crate::plan::words::{pack, unpack, Phase};
 use std::sync::atomic::Ordering;
+
+/// Why a peer gave up.
+pub(super) struct Verdict {
+    pub epoch: u64,
+    /// Those that it names run something else, and are not late.
+    pub out_of_step: bool,
+    pub missing: Vec<u32>,
+}
 
 impl Host {
     /// Tells every peer that this rank's part of `phase` is there.
@@ -40,22 +50,22 @@ impl Host {
         self.word(self.me, phase, source, turn).load(Ordering::Acquire)
     }
 
-    /// Tells every peer, before this rank gives up, which ranks it missed in which epoch.
-    pub fn leave_verdict(&self, epoch: u64, missing: &[u32], alive: &[bool]) {
+    /// Tells every peer, before this rank gives up, which ranks it missed in which epoch, or found in another operation.
+    pub fn leave_verdict(&self, report: &Report, alive: &[bool]) {
         for rank in self.others(alive) {
             let at = self.layout.verdict(self.me);
-            for &absent in missing {
+            for &absent in &report.missing {
                 let word = self.atomic(rank, at + 8 + u64::from(absent) / 64 * 8);
                 word.fetch_or(1 << (absent % 64), Ordering::Relaxed);
             }
-            self.atomic(rank, at).store(epoch, Ordering::Release);
+            self.atomic(rank, at).store(pack(report.epoch, report.status as u16), Ordering::Release);
         }
     }
 
-    /// The verdict of `source`, if it gave up in an epoch after `since`: epoch and missing ranks.
-    pub(super) fn verdict(&self, source: usize, since: u64) -> Option<(u64, Vec<u32>)> {
+    /// The verdict of `source`, if it gave up in an epoch after `since`.
+    pub(super) fn verdict(&self, source: usize, since: u64) -> Option<Verdict> {
         let at = self.layout.verdict(source);
-        let epoch = self.atomic(self.me, at).load(Ordering::Acquire);
+        let (epoch, status) = unpack(self.atomic(self.me, at).load(Ordering::Acquire));
         if epoch <= since {
             return None;
         }
@@ -63,7 +73,8 @@ impl Host {
             let word = self.atomic(self.me, at + 8 + u64::from(rank) / 64 * 8);
             word.load(Ordering::Relaxed) >> (rank % 64) & 1 == 1
         });
-        Some((epoch, missing.collect()))
+        let out_of_step = status == Status::DEEP_EP_OP_MISMATCH as u16;
+        Some(Verdict { epoch, out_of_step, missing: missing.collect() })
     }
 
     /// Forgets the verdicts of peers; only in a reset, when no peer is inside an operation.

@@ -1,11 +1,12 @@
 //! Bounded waits for the signals of all peers, and what they find out when one does not come.
 
 use super::memory::Host;
+use super::signals::Verdict;
 use crate::boot::Group;
 use crate::error::{rank_list, Status};
 use crate::mem::Backoff;
 use crate::plan::report::Report;
-use crate::plan::words::{check, reached, turns, unpack, Found, Operation, Phase};
+use crate::plan::words::{check, mismatch_text, reached, turns, unpack, Found, Operation, Phase};
 use std::time::{Duration, Instant};
 
 /// How many polls pass between looks at abort words, verdicts and signs of another operation. Explorations have few polls.
@@ -89,9 +90,9 @@ impl Host {
             return Err(Report { detail: format!("rank {rank} aborted: {reason}"), ..report });
         }
         for source in self.others(watch.alive) {
-            if let Some((epoch, missing)) = self.verdict(source, watch.settled) {
-                if epoch <= watch.epoch {
-                    return Err(self.told_by(watch, wanted, source, missing, start));
+            if let Some(verdict) = self.verdict(source, watch.settled) {
+                if verdict.epoch <= watch.epoch {
+                    return Err(self.told_by(watch, wanted, source, verdict, start));
                 }
             }
         }
@@ -118,7 +119,7 @@ impl Host {
             .filter(|&(phase, word)| {
                 let (epoch, fingerprint) = unpack(word);
                 let skipped = (phase as u32) > wanted.phase as u32 && epoch >= watch.epoch;
-                let other = epoch == watch.epoch && fingerprint >> 12 != watch.fingerprint >> 12;
+                let other = epoch == watch.epoch && fingerprint != watch.fingerprint;
                 skipped || other || epoch > watch.epoch
             })
             .map(|(_, word)| word)
@@ -127,12 +128,7 @@ impl Host {
 
     fn mismatch(&self, watch: &Watch, wanted: Wanted, peer: usize, word: u64) -> Report {
         let (epoch, fingerprint) = unpack(word);
-        let theirs = Operation::of(fingerprint).map_or("an unknown operation", Operation::name);
-        let detail = if theirs == watch.operation.name() && epoch == watch.epoch {
-            format!("rank {peer} runs the same {theirs} with another window, shape, type or mode; pass the same hidden, types and in-place choices")
-        } else {
-            format!("rank {peer} runs {theirs} {epoch} in its place; call the operations in one order on all ranks")
-        };
+        let detail = mismatch_text(peer as u32, (watch.operation, watch.epoch), (fingerprint, epoch));
         let now = Instant::now();
         let report = self.report(watch, wanted, Status::DEEP_EP_OP_MISMATCH, vec![peer as u32], now);
         Report { seen: epoch, detail, ..report }
@@ -143,21 +139,33 @@ impl Host {
         watch: &Watch,
         wanted: Wanted,
         source: usize,
-        missing: Vec<u32>,
+        verdict: Verdict,
         start: Instant,
     ) -> Report {
-        let accused = missing.contains(&(self.me as u32));
-        let (missing, detail) = if accused {
-            // Whoever finds out first that two ranks are out of step leaves a verdict; the other shall name it too.
-            if let Some(report) = self.out_of_step(watch, wanted, source) {
+        let accused = verdict.missing.contains(&(self.me as u32));
+        // Whoever finds out first that two ranks are out of step leaves a verdict; the others shall name those that are so
+        // with them, too.
+        let suspects = std::iter::once(source as u32).chain(verdict.missing.iter().copied());
+        for peer in suspects.filter(|&peer| peer != self.me as u32) {
+            if let Some(report) = self.out_of_step(watch, wanted, peer as usize) {
                 return report;
             }
-            (vec![source as u32], format!("rank {source} gave this operation up: this rank came too late"))
-        } else {
-            let text = format!("rank {source} has given up waiting for {}", rank_list(&missing));
-            (missing, text)
+        }
+        let (missing, detail) = match (accused, verdict.out_of_step) {
+            (true, false) => (
+                vec![source as u32],
+                format!("rank {source} gave this operation up: this rank came too late"),
+            ),
+            (true, true) => (vec![source as u32], format!("rank {source} runs another operation")),
+            (false, given_up) => {
+                let what =
+                    if given_up { "has found another operation in" } else { "has given up waiting for" };
+                let text = format!("rank {source} {what} {}", rank_list(&verdict.missing));
+                (verdict.missing, text)
+            }
         };
-        Report { detail, ..self.report(watch, wanted, Status::DEEP_EP_TIMEOUT, missing, start) }
+        let status = if verdict.out_of_step { Status::DEEP_EP_OP_MISMATCH } else { Status::DEEP_EP_TIMEOUT };
+        Report { detail, ..self.report(watch, wanted, status, missing, start) }
     }
 
     fn timed_out(&self, watch: &Watch, wanted: Wanted, start: Instant) -> Report {

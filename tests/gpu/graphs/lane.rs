@@ -111,8 +111,12 @@ impl<'a> Lane<'a> {
     }
 
     pub fn dispatch_send(&self, stream: *mut c_void) {
+        ok(self.send_status(stream));
+    }
+
+    pub fn send_status(&self, stream: *mut c_void) -> deep_ep_status_t {
         let request = self.request();
-        ok(unsafe { deep_ep_handle_dispatch_send(self.handle, &request, stream) });
+        unsafe { deep_ep_handle_dispatch_send(self.handle, &request, stream) }
     }
 
     pub fn dispatch_recv(&self, stream: *mut c_void) -> deep_ep_status_t {
@@ -185,13 +189,31 @@ impl<'a> Lane<'a> {
     }
 
     fn combine_from(&self, rows: usize, stream: *mut c_void) -> deep_ep_status_t {
+        let input = self.giving(rows, stream);
+        if self.case.split {
+            return match unsafe { deep_ep_handle_combine_send(self.handle, &input, stream) } {
+                deep_ep_status_t::DEEP_EP_SUCCESS => self.combine_recv(stream),
+                refused => refused,
+            };
+        }
+        unsafe { deep_ep_handle_combine(self.handle, &input, &self.summing(), stream) }
+    }
+
+    /// The first half alone.
+    pub fn combine_send(&self, stream: *mut c_void) {
+        let input = self.giving(self.received.get(), stream);
+        ok(unsafe { deep_ep_handle_combine_send(self.handle, &input, stream) });
+    }
+
+    pub fn combine_recv(&self, stream: *mut c_void) -> deep_ep_status_t {
+        unsafe { deep_ep_handle_combine_recv(self.handle, &self.summing(), stream) }
+    }
+
+    /// What comes back, a copy of `rows`.
+    fn giving(&self, rows: usize, stream: *mut c_void) -> deep_ep_combine_in_t {
         let case = self.case;
         let mut input: deep_ep_combine_in_t = unsafe { std::mem::zeroed() };
-        let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
-        unsafe {
-            ok(deep_ep_combine_in_init(&mut input, size_of::<deep_ep_combine_in_t>()));
-            ok(deep_ep_combine_out_init(&mut output, size_of::<deep_ep_combine_out_t>()));
-        }
+        ok(unsafe { deep_ep_combine_in_init(&mut input, size_of::<deep_ep_combine_in_t>()) });
         input.hidden = case.hidden as i64;
         input.x.dtype = case.combine.given();
         input.x.data = self.given.pointer();
@@ -203,13 +225,19 @@ impl<'a> Lane<'a> {
         if case.by_expert {
             input.flags |= DEEP_EP_COMBINE_WEIGHTS_OF_DISPATCH;
         }
+        input
+    }
+
+    fn summing(&self) -> deep_ep_combine_out_t {
+        let mut output: deep_ep_combine_out_t = unsafe { std::mem::zeroed() };
+        ok(unsafe { deep_ep_combine_out_init(&mut output, size_of::<deep_ep_combine_out_t>()) });
         output.x.data = self.sums.pointer();
-        output.x.rows = case.tokens as i64;
-        if !case.split {
-            return unsafe { deep_ep_handle_combine(self.handle, &input, &output, stream) };
-        }
-        ok(unsafe { deep_ep_handle_combine_send(self.handle, &input, stream) });
-        unsafe { deep_ep_handle_combine_recv(self.handle, &output, stream) }
+        output.x.rows = self.case.tokens as i64;
+        output
+    }
+
+    pub fn release(&self, stream: *mut c_void) {
+        ok(unsafe { deep_ep_handle_release(self.handle, stream) });
     }
 
     pub fn claim(&self, stream: *mut c_void) {

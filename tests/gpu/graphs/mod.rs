@@ -3,6 +3,8 @@
 mod killed;
 mod lane;
 mod lost;
+mod mismatch;
+mod overlap;
 mod refused;
 mod reset;
 
@@ -11,7 +13,7 @@ use crate::cuda::{self, CaptureMode, Graph};
 use crate::meeting::Meeting;
 use crate::memory::{Arena, Where};
 use crate::observe;
-use crate::ranks::{ok, report, Buffer, World};
+use crate::ranks::{ok, report, Buffer, Seat, World};
 use crate::rng::Rng;
 use crate::run::Outputs;
 use deepep::capi::*;
@@ -111,8 +113,9 @@ fn play(
     std::thread::scope(|scope| {
         let start = |rank: usize| {
             let buffers: Vec<Buffer> = sets.iter().map(|set| set[rank]).collect();
-            let meeting = &meeting;
+            let (meeting, seat) = (&meeting, Seat { comm: world.comms[rank], buffer: buffers[0] });
             scope.spawn(move || {
+                let _abort = seat.abort_at_panic();
                 let arena = Arena::new(place, rank);
                 let player = Player { case, rank, buffers, arena: &arena, meeting };
                 let outputs = script(&player);

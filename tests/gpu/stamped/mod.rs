@@ -2,7 +2,7 @@
 //! enqueued without waiting; what arrived is copied aside in the order of the stream and looked at later.
 
 use crate::memory::{Arena, Array, Where};
-use crate::ranks::{last_error, ok, Buffer, Seat};
+use crate::ranks::{last_error, ok, AbortAtPanic, Buffer, Seat};
 use crate::rng::Rng;
 use deepep::capi::deep_ep_status_t::{self as Status, DEEP_EP_BUSY, DEEP_EP_SUCCESS};
 use deepep::capi::*;
@@ -38,7 +38,7 @@ enum Kept {
 pub struct Rank<'a> {
     setup: &'a Setup,
     me: usize,
-    comm: *mut deep_ep_comm_t,
+    _abort: AbortAtPanic,
     buffer: Buffer,
     pub arena: Arena,
     batches: Vec<Batch>,
@@ -85,7 +85,7 @@ impl<'a> Rank<'a> {
         Rank {
             setup,
             me,
-            comm: seat.comm,
+            _abort: seat.abort_at_panic(),
             buffer,
             arena,
             batches,
@@ -415,13 +415,4 @@ pub struct Input {
     tokens: usize,
     x: usize,
     ids: usize,
-}
-
-/// The others shall not wait for a rank that has failed.
-impl Drop for Rank<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            unsafe { deep_ep_comm_abort(self.comm, c"a test failed".as_ptr()) };
-        }
-    }
 }
