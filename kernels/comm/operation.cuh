@@ -34,7 +34,7 @@ __device__ __forceinline__ const BufferControl *buffer_control(const CommParams 
 // What a thread has asked of the buffer's state and the handle: one of the buffer's words; thread WARP, what the handle holds;
 // the last thread, which decides, all it needs.
 struct Started {
-    u64 word, owner, epoch, poisoned;
+    u64 word, owner, entered, epoch, poisoned;
     Held held;
 };
 
@@ -50,6 +50,7 @@ __device__ __forceinline__ Started start(const CommParams &c, const HandleRecord
     if (threadIdx.x == WARP && record) s.held = Held{record->open, record->area, record->claim};
     if (threadIdx.x == blockDim.x - 1) {
         s.owner = ptx::swap_if_equal_gpu(&state->owner, 0, c.launch);
+        if (blockIdx.x == 0) s.entered = ptx::swap_if_equal_gpu(&state->entered, 0, 1);
         s.epoch = ptx::load_relaxed_gpu(&state->words.epoch);
         s.poisoned = ptx::load_relaxed_gpu(&state->words.poisoned);
     }
@@ -63,7 +64,8 @@ __device__ __forceinline__ void begin(const CommParams &c, OperationState &op, c
     if (threadIdx.x == WARP) op.held = s.held;
     if (threadIdx.x == blockDim.x - 1) { // one barrier: it has read what it decides by itself
         op.epoch = s.epoch + 1;
-        op.status = s.poisoned ? (u32)s.poisoned : s.owner != 0 && s.owner != c.launch ? (u32)CONCURRENT_USE : (u32)SUCCESS;
+        bool is_alone = (s.owner == 0 || s.owner == c.launch) && !s.entered;
+        op.status = s.poisoned ? (u32)s.poisoned : is_alone ? (u32)SUCCESS : (u32)CONCURRENT_USE;
         op.is_last = 0;
         op.noted = 0;
         op.failed = SUCCESS;
@@ -138,7 +140,11 @@ __device__ __forceinline__ void store_outcome(const CommParams &c, const Operati
 }
 
 // The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
-__device__ __forceinline__ void give_up_buffer(const CommParams &c) { *(volatile u64 *)&buffer_state(c)->owner = 0; }
+__device__ __forceinline__ void give_up_buffer(const CommParams &c) {
+    BufferState *state = buffer_state(c);
+    ptx::store_relaxed_gpu(&state->owner, 0ull);
+    ptx::store_relaxed_gpu(&state->entered, 0ull);
+}
 
 // The end of an operation whose outcome is stored already. One thread.
 __device__ __forceinline__ void end_settled(const CommParams &c, const OperationState &op) {

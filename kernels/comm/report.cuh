@@ -58,8 +58,8 @@ __device__ inline u64 adopted_word(const CommParams &c, u32 peer, bool is_culpri
     return ptx::load_relaxed_sys(verdict_mask(c, c.rank, peer) + index);
 }
 
-// Called by all threads of a block in which a wait has failed, or whose op.status is set. The first block to come writes the report, tells the peers
-// its verdict and poisons the buffer. `number` is that of the signal that was waited for.
+// Called by all threads of a block in which a wait has failed, or whose op.status is set. The first block to come writes the
+// report, tells the peers its verdict and poisons the buffer. `number` is that of the signal that was waited for.
 EP_SELDOM void fail(const CommParams &c, OperationState &op, u64 number) {
     BufferState *state = buffer_state(c);
     u32 adopted = op.adopted;

@@ -27,6 +27,7 @@ struct alignas(128) BufferState {
     u32 tickets[8];          // blocks that have finished each stage of the running operation
     u64 next_look;           // when a waiting thread may look at host memory again
     u64 aborted;             // the host's abort word as last seen
+    u64 entered;             // nonzero while a launch runs: graphs that were made of one capture have launches of one number
 };
 
 // Totals since create. The part of each rank follows, then rows received by each local expert.

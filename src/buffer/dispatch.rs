@@ -135,14 +135,14 @@ impl Entered<'_> {
     }
 
     fn send(&mut self, ready: Ready, progress: &mut Progress) -> Result<()> {
-        let Ready { plan, tokens, window, guard, op } = ready;
         let Some(mut routing) = progress.routing.take() else { return Err(no_routing()) };
-        self.buffer.statistics.begin(op.epoch);
-        let bad = self.route(&plan.request, tokens, &mut routing);
-        let known = progress.dispatch.filter(|_| plan.request.cached).map(|earlier| earlier.promised);
-        let sent = self.send_routed(&plan, tokens, window, guard, op, &mut routing, known);
+        self.buffer.statistics.begin(ready.op.epoch);
+        let bad = self.route(&ready.plan.request, ready.tokens, &mut routing);
+        let known = progress.dispatch.filter(|_| ready.plan.request.cached).map(|earlier| earlier.promised);
+        let sent = self.send_routed(&ready, &mut routing, known);
         progress.routing = Some(routing);
         let (promised, data_turn) = sent?;
+        let Ready { plan, tokens, window, op, .. } = ready;
         let (shape, fingerprint) = (plan.shape, op.fingerprint);
         progress.dispatch =
             Some(Dispatched { epoch: op.epoch, window, data_turn, fingerprint, shape, tokens, promised });
@@ -189,19 +189,16 @@ impl Entered<'_> {
     }
 
     /// `known`: what the counts promised when the routing that is repeated was sent.
-    #[allow(clippy::too_many_arguments)] // one each of what a send is made of
     fn send_routed(
         &mut self,
-        plan: &DispatchPlan,
-        tokens: usize,
-        window: usize,
-        guard: Guard,
-        op: Op,
+        ready: &Ready,
         routing: &mut Routing,
         known: Option<i64>,
     ) -> Result<(i64, usize)> {
+        let Ready { plan, tokens, window, guard, op } = ready;
+        let (tokens, window, op) = (*tokens, *window, *op);
         let config = self.buffer.config.clone();
-        self.guard(op, Kind::Dispatch, window, guard, false)?;
+        self.guard(op, Kind::Dispatch, window, *guard, false)?;
         let promised = match known {
             Some(promised) => promised,
             None if config.layout.packed() => self.exchange_counts(op, routing)?,

@@ -103,19 +103,27 @@ pub fn during_a_capture(stream: Pointer, work: impl FnOnce()) {
 
 /// Captures what `work` enqueues on a stream, and makes it a graph.
 pub fn capture(stream: Pointer, mode: CaptureMode, work: impl FnOnce()) -> Graph {
-    let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let [graph] = captured(stream, mode, work);
+    graph
+}
+
+/// As many executable graphs of one capture.
+pub fn captured<const N: usize>(stream: Pointer, mode: CaptureMode, work: impl FnOnce()) -> [Graph; N] {
+    let mut graph = std::ptr::null_mut();
     {
         let _inside = Inside::of(stream);
         call!("cuStreamBeginCapture_v2", stream => Pointer, mode as u32 => u32);
     }
     work();
-    {
-        let _inside = Inside::of(stream);
-        call!("cuStreamEndCapture", stream => Pointer, &mut graph => *mut Pointer);
+    let _inside = Inside::of(stream);
+    call!("cuStreamEndCapture", stream => Pointer, &mut graph => *mut Pointer);
+    let graphs = std::array::from_fn(|_| {
+        let mut exec = std::ptr::null_mut();
         call!("cuGraphInstantiateWithFlags", &mut exec => *mut Pointer, graph => Pointer, 0 => u64);
-        call!("cuGraphDestroy", graph => Pointer);
-    }
-    Graph { exec }
+        Graph { exec }
+    });
+    call!("cuGraphDestroy", graph => Pointer);
+    graphs
 }
 
 impl Graph {

@@ -458,6 +458,14 @@ fn reset_leaves_a_rank_out() {
 }
 
 #[test]
+fn graph_launched_beside_another() {
+    if !against_itself() && ready() {
+        graphs::two_at_once(Case::default());
+        graphs::two_at_once(Case { slotted: true, by_expert: true, ..Case::default() });
+    }
+}
+
+#[test]
 fn graph_beside_other_calls() {
     if !against_itself() && ready() {
         graphs::beside_a_capture();

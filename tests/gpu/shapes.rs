@@ -33,7 +33,9 @@ fn scales_for(rows: Rows, dice: &mut Rng) -> Scales {
 
 fn case(seed: u64) -> Case {
     let dice = &mut Rng::new(seed);
-    (0..8).for_each(|_| drop(dice.next())); // neighbouring seeds begin alike
+    for _ in 0..8 {
+        dice.next(); // neighbouring seeds begin alike
+    }
     let ranks = 1 + dice.below(10);
     let (by_expert, slotted) = (dice.below(2) == 1, dice.below(2) == 1);
     let experts = 1 + dice.below(1 + 5 * ranks);

@@ -22,7 +22,7 @@ use std::ffi::c_void;
 
 pub use killed::{go_on_alone, kill_in_the_middle, Middle};
 pub use lost::{destroy_under_replay, kill_in_replay, survivors};
-pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive};
+pub use refused::{areas_and_claims, beside_a_capture, busy_everywhere, send_without_receive, two_at_once};
 pub use reset::{all_alive, one_left_out};
 
 type Stream = *mut c_void;

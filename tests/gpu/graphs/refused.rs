@@ -1,11 +1,14 @@
 //! What only the device can refuse, and captures that are not whole.
 
+use super::lane::Lane;
 use super::{play, CaptureMode, Player};
-use crate::cases::Case;
-use crate::memory::Where;
+use crate::cases::{patience, Case};
+use crate::cuda;
+use crate::memory::{Arena, Where};
 use crate::ranks::{last_error, ok, World};
 use crate::run::Outputs;
 use deepep::capi::*;
+use std::time::Duration;
 
 const BUSY: deep_ep_status_t = deep_ep_status_t::DEEP_EP_BUSY;
 const SUCCESS: deep_ep_status_t = deep_ep_status_t::DEEP_EP_SUCCESS;
@@ -189,4 +192,34 @@ pub fn beside_a_capture() {
         [lane.look("lane"), eager.look("eager")].concat()
     };
     crate::compare(&case, &play(&case, Where::Host, 1, &script), &play(&case, Where::Device, 1, &script));
+}
+
+/// A second launch begins while the first waits for a rank that does not come: of another capture, or of the same.
+pub fn two_at_once(case: Case) {
+    for same in [false, true] {
+        play(&case, Where::Device, 1, &|player| {
+            if player.rank == 0 {
+                launch_two(player, same);
+            }
+            player.meeting.wait();
+            Outputs::new()
+        });
+    }
+}
+
+fn launch_two(player: &Player, same: bool) {
+    let (stream, beside) = (player.stream(), Arena::new(Where::Device, player.rank));
+    let lanes = [player.lane(0), player.lane(0)];
+    lanes.iter().for_each(|lane| lane.load(1));
+    player.arena.wait();
+    let of = |lane: &Lane| cuda::captured(stream, CaptureMode::Relaxed, || ok(lane.dispatch_whole(stream)));
+    let [first, second] = of(&lanes[0]);
+    let [other, _] = of(&lanes[1]);
+    first.launch(stream);
+    std::thread::sleep(Duration::from_millis(50) * patience());
+    (if same { second } else { other }).launch(beside.stream());
+    beside.wait();
+    player.arena.wait();
+    assert_eq!(player.status(), deep_ep_status_t::DEEP_EP_CONCURRENT_USE);
+    assert!(lanes[1].has_no_sums());
 }
