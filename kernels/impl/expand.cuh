@@ -79,7 +79,6 @@ __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, 
 // Rows between an expert's last row and its aligned end, for the team's share of experts. `zeros`: row_bytes or at
 // least 16 bytes of zeroed shared memory, `zero_bytes` long.
 __device__ inline void fill_pads(const DispatchParams &p, const i32 *matrix, const char *zeros, u32 zero_bytes, const Team &t) {
-    u32 columns = count_columns(p), first = __ldg(at<const u32>(p.rank_first) + p.comm.rank);
     u32 warp = t.block * t.warps() + t.warp(), warps = t.blocks * t.warps();
     u64 start = 0;
     for (u32 base = 0; base < p.local_experts; base += WARP) {

@@ -57,7 +57,6 @@ __device__ __forceinline__ i32 rows_of_local(const DispatchParams &p, const i32 
 
 // Expert counts and offsets, clamped to the capacity, and the totals in r. One warp; by rank offsets are not aligned.
 __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, Received &r, bool by_expert, bool write) {
-    u32 columns = count_columns(p), first = __ldg(at<const u32>(p.rank_first) + p.comm.rank);
     u64 carried = 0, limit = by_expert ? p.out.rows : ~0ull;
     bool drops = false;
     for (u32 base = 0; base < p.local_experts; base += WARP) {
