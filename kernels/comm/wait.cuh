@@ -71,29 +71,26 @@ struct Awaited {
 // `reached` maps the word's value to a number to compare with what is wanted.
 template <class Reached>
 __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const OperationState &op, const Awaited &a, Reached reached, u64 &value) {
-    const u64 *word = a.word;
-    u64 wanted = a.wanted;
-    u32 peer = a.peer, pause_ns = a.pause_ns;
     bool sign = false;
     WaitResult r = {SUCCESS, 0, 0};
-    value = ptx::load_relaxed_sys(word);
-    if (reached(value) >= wanted) {
-        value = ptx::load_acquire_sys(word);
+    value = ptx::load_relaxed_sys(a.word);
+    if (reached(value) >= a.wanted) {
+        value = ptx::load_acquire_sys(a.word);
         return r;
     }
     r.since = ptx::nanoseconds();
     u64 limit = timeout_of(c, op);
     for (u32 polls = 1;; polls++) {
-        value = pause_ns ? ptx::load_relaxed_sys(word) : ptx::load_acquire_sys(word);
-        if (reached(value) >= wanted) {
-            if (pause_ns) value = ptx::load_acquire_sys(word);
+        value = a.pause_ns ? ptx::load_relaxed_sys(a.word) : ptx::load_acquire_sys(a.word);
+        if (reached(value) >= a.wanted) {
+            if (a.pause_ns) value = ptx::load_acquire_sys(a.word);
             return r;
         }
         if (ptx::nanoseconds() - r.since > limit) {
             r.status = TIMEOUT;
             return r;
         }
-        if (pause_ns) ptx::sleep(pause_ns);
+        if (a.pause_ns) ptx::sleep(a.pause_ns);
         if (polls % STATE_POLLS == 0) {
             limit = timeout_of(c, op);
             u64 poisoned = ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned);
@@ -101,9 +98,9 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
                 r.status = (u32)poisoned;
                 return r;
             }
-            if (peer != c.rank && has_verdict(c, peer)) {
-                r.status = verdict_status(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)));
-                r.adopted = peer + 1;
+            if (a.peer != c.rank && has_verdict(c, a.peer)) {
+                r.status = verdict_status(ptx::load_relaxed_sys(verdict_word(c, c.rank, a.peer)));
+                r.adopted = a.peer + 1;
                 return r;
             }
         }
@@ -112,7 +109,7 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
             return r;
         }
         // A peer that was only ahead has sent what is awaited before its sign: many polls later it has been seen.
-        if (polls % SIGN_POLLS == 0 && other_operation(c, peer, a.phase, op.epoch)) {
+        if (polls % SIGN_POLLS == 0 && other_operation(c, a.peer, a.phase, op.epoch)) {
             if (sign) {
                 r.status = OP_MISMATCH;
                 return r;

@@ -186,20 +186,23 @@ static_assert(__builtin_offsetof(CombineParams, slices) == 464, "CombineParams.s
 static_assert(__builtin_offsetof(CombineParams, slice_shift) == 468, "CombineParams.slice_shift");
 static_assert(__builtin_offsetof(CombineParams, flags) == 472, "CombineParams.flags");
 
+static_assert(sizeof(SlottedKept) == 64, "SlottedKept");
+static_assert(__builtin_offsetof(SlottedKept, ids) == 0, "SlottedKept.ids");
+static_assert(__builtin_offsetof(SlottedKept, weights) == 8, "SlottedKept.weights");
+static_assert(__builtin_offsetof(SlottedKept, recv_counts) == 16, "SlottedKept.recv_counts");
+static_assert(__builtin_offsetof(SlottedKept, recv_slots) == 24, "SlottedKept.recv_slots");
+static_assert(__builtin_offsetof(SlottedKept, recv_positions) == 32, "SlottedKept.recv_positions");
+static_assert(__builtin_offsetof(SlottedKept, recv_weights) == 40, "SlottedKept.recv_weights");
+static_assert(__builtin_offsetof(SlottedKept, own_rows) == 48, "SlottedKept.own_rows");
+static_assert(__builtin_offsetof(SlottedKept, expert_home) == 56, "SlottedKept.expert_home");
+
 static_assert(sizeof(SlottedDispatchParams) == 616, "SlottedDispatchParams");
 static_assert(__builtin_offsetof(SlottedDispatchParams, comm) == 0, "SlottedDispatchParams.comm");
 static_assert(__builtin_offsetof(SlottedDispatchParams, given) == 208, "SlottedDispatchParams.given");
 static_assert(__builtin_offsetof(SlottedDispatchParams, out) == 280, "SlottedDispatchParams.out");
-static_assert(__builtin_offsetof(SlottedDispatchParams, record) == 408, "SlottedDispatchParams.record");
-static_assert(__builtin_offsetof(SlottedDispatchParams, ids) == 416, "SlottedDispatchParams.ids");
-static_assert(__builtin_offsetof(SlottedDispatchParams, weights) == 424, "SlottedDispatchParams.weights");
-static_assert(__builtin_offsetof(SlottedDispatchParams, recv_counts) == 432, "SlottedDispatchParams.recv_counts");
-static_assert(__builtin_offsetof(SlottedDispatchParams, recv_slots) == 440, "SlottedDispatchParams.recv_slots");
-static_assert(__builtin_offsetof(SlottedDispatchParams, recv_positions) == 448, "SlottedDispatchParams.recv_positions");
-static_assert(__builtin_offsetof(SlottedDispatchParams, recv_weights) == 456, "SlottedDispatchParams.recv_weights");
-static_assert(__builtin_offsetof(SlottedDispatchParams, told) == 464, "SlottedDispatchParams.told");
-static_assert(__builtin_offsetof(SlottedDispatchParams, own_rows) == 472, "SlottedDispatchParams.own_rows");
-static_assert(__builtin_offsetof(SlottedDispatchParams, expert_home) == 480, "SlottedDispatchParams.expert_home");
+static_assert(__builtin_offsetof(SlottedDispatchParams, kept) == 408, "SlottedDispatchParams.kept");
+static_assert(__builtin_offsetof(SlottedDispatchParams, record) == 472, "SlottedDispatchParams.record");
+static_assert(__builtin_offsetof(SlottedDispatchParams, told) == 480, "SlottedDispatchParams.told");
 static_assert(__builtin_offsetof(SlottedDispatchParams, rows) == 488, "SlottedDispatchParams.rows");
 static_assert(__builtin_offsetof(SlottedDispatchParams, scales) == 496, "SlottedDispatchParams.scales");
 static_assert(__builtin_offsetof(SlottedDispatchParams, side_ids) == 504, "SlottedDispatchParams.side_ids");
@@ -227,15 +230,8 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 608, "SlottedD
 
 static_assert(sizeof(SlottedCombineParams) == 424, "SlottedCombineParams");
 static_assert(__builtin_offsetof(SlottedCombineParams, comm) == 0, "SlottedCombineParams.comm");
-static_assert(__builtin_offsetof(SlottedCombineParams, record) == 208, "SlottedCombineParams.record");
-static_assert(__builtin_offsetof(SlottedCombineParams, ids) == 216, "SlottedCombineParams.ids");
-static_assert(__builtin_offsetof(SlottedCombineParams, weights) == 224, "SlottedCombineParams.weights");
-static_assert(__builtin_offsetof(SlottedCombineParams, recv_counts) == 232, "SlottedCombineParams.recv_counts");
-static_assert(__builtin_offsetof(SlottedCombineParams, recv_slots) == 240, "SlottedCombineParams.recv_slots");
-static_assert(__builtin_offsetof(SlottedCombineParams, recv_positions) == 248, "SlottedCombineParams.recv_positions");
-static_assert(__builtin_offsetof(SlottedCombineParams, recv_weights) == 256, "SlottedCombineParams.recv_weights");
-static_assert(__builtin_offsetof(SlottedCombineParams, own_rows) == 264, "SlottedCombineParams.own_rows");
-static_assert(__builtin_offsetof(SlottedCombineParams, expert_home) == 272, "SlottedCombineParams.expert_home");
+static_assert(__builtin_offsetof(SlottedCombineParams, kept) == 208, "SlottedCombineParams.kept");
+static_assert(__builtin_offsetof(SlottedCombineParams, record) == 272, "SlottedCombineParams.record");
 static_assert(__builtin_offsetof(SlottedCombineParams, x) == 280, "SlottedCombineParams.x");
 static_assert(__builtin_offsetof(SlottedCombineParams, x_stride) == 288, "SlottedCombineParams.x_stride");
 static_assert(__builtin_offsetof(SlottedCombineParams, slot_stride) == 296, "SlottedCombineParams.slot_stride");

@@ -36,7 +36,7 @@ __device__ __forceinline__ SlabRow find_row(const SlottedCombineParams &p, u32 n
     for (u32 base = 0; base < sources; base += WARP) {
         u32 source = p.comm.rank + 1 + base + lane_id();
         if (source >= p.comm.ranks) source -= p.comm.ranks;
-        u32 count = base + lane_id() < sources ? (u32)at<const i32>(p.recv_counts)[source] : 0, sum = count;
+        u32 count = base + lane_id() < sources ? (u32)at<const i32>(p.kept.recv_counts)[source] : 0, sum = count;
         for (u32 d = 1; d < min(sources - base, WARP); d *= 2) {
             u32 below = __shfl_up_sync(FULL, sum, d);
             if (lane_id() >= d) sum += below;
@@ -59,7 +59,7 @@ __device__ __forceinline__ u64 expert_row(const SlottedCombineParams &p, i32 pos
 
 // Per lane k: position of the row's k-th expert row, or a negative Place.
 __device__ __forceinline__ i32 expert_position(const SlottedCombineParams &p, const SlabRow &r) {
-    return lane_id() < p.num_topk ? at<const i32>(p.recv_positions)[side_index(p, r) * p.num_topk + lane_id()] : (i32)NO_EXPERT;
+    return lane_id() < p.num_topk ? at<const i32>(p.kept.recv_positions)[side_index(p, r) * p.num_topk + lane_id()] : (i32)NO_EXPERT;
 }
 
 // The rows that make one partial sum: by rank the caller's own, if it was handed out.
@@ -70,7 +70,7 @@ template <Kind KIND> __device__ __forceinline__ Terms partial_terms(const Slotte
         return {here, p.x + r.source * p.slot_stride + r.within * p.x_stride, weight};
     } else {
         bool of_dispatch = p.flags & WEIGHTS_OF_DISPATCH && lane_id() < p.num_topk;
-        float weight = of_dispatch ? at<const float>(p.recv_weights)[side_index(p, r) * p.num_topk + lane_id()] : 0.0f;
+        float weight = of_dispatch ? at<const float>(p.kept.recv_weights)[side_index(p, r) * p.num_topk + lane_id()] : 0.0f;
         return expert_terms(p, position, expert_row(p, position), weight);
     }
 }
@@ -150,7 +150,7 @@ template <class Row, Kind KIND> struct Push {
         row = find_row(p, job / pieces, sources);
         if (!row.exists) return;
         offset = job % pieces * SLOT_PIECE;
-        slot = (u32)at<const i32>(p.recv_slots)[side_index(p, row)];
+        slot = (u32)at<const i32>(p.kept.recv_slots)[side_index(p, row)];
         if constexpr (KIND != Kind::BY_RANK) position = expert_position(p, row);
         if constexpr (KIND != Kind::EXACT) partial.fetch(p, row, position, offset);
     }

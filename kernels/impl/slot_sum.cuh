@@ -14,10 +14,10 @@ struct SlotRoute {
 
 __device__ __forceinline__ SlotRoute load_slot_route(const SlottedCombineParams &p, u32 token) {
     SlotRoute r = {-1, -1, 0.0f};
-    if (p.flags & OWN_ROWS) r.own = at<const i32>(p.own_rows)[token];
+    if (p.flags & OWN_ROWS) r.own = at<const i32>(p.kept.own_rows)[token];
     if (lane_id() >= p.num_topk) return r;
     u64 i = (u64)token * p.num_topk + lane_id();
-    r.id = at<const i32>(p.ids)[i];
+    r.id = at<const i32>(p.kept.ids)[i];
     if (p.topk_weights) r.weight = __ldg(at<const float>(p.topk_weights) + i);
     return r;
 }
@@ -40,7 +40,7 @@ __device__ __forceinline__ SlotTerms slot_terms(const SlottedCombineParams &p, u
     SlotTerms t;
     t.own = FULL;
     t.own_row = {p.comm.rank, (u32)r.own, r.own >= 0};
-    u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : FULL;
+    u32 rank = r.id >= 0 ? expert_home(p.kept.expert_home, r.id).rank : FULL;
     bool mine = rank == p.comm.rank && t.own_row.exists;
     bool leads = leads_rank(r, rank);
     u32 key = exact || p.flags & ASCENDING_K ? lane_id() : rank << 5 | lane_id();
@@ -155,7 +155,7 @@ template <class Row, Kind KIND> struct SlotSums {
 
     __device__ __forceinline__ void carry(const SlottedCombineParams &p, u32 token) const {
         SlotRoute r = load_slot_route(p, token);
-        u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : FULL;
+        u32 rank = r.id >= 0 ? expert_home(p.kept.expert_home, r.id).rank : FULL;
         sum_carried(p, token, r.id, leads_rank(r, rank), rank, slot_carried(p, p.comm.rank, token * p.num_topk + lane_id()));
     }
 };

@@ -88,10 +88,10 @@ __device__ inline void expand_beside(const SlottedDispatchParams &p, const Recei
         at<i64>(p.out.source)[flat] = source_of(p, r.source, r.slot);
     }
     if (lane_id() < p.num_topk) {
-        at<i32>(p.recv_positions)[r.row * p.num_topk + lane_id()] = within >= 0 ? (i32)flat : within;
-        at<float>(p.recv_weights)[r.row * p.num_topk + lane_id()] = r.weight;
+        at<i32>(p.kept.recv_positions)[r.row * p.num_topk + lane_id()] = within >= 0 ? (i32)flat : within;
+        at<float>(p.kept.recv_weights)[r.row * p.num_topk + lane_id()] = r.weight;
     }
-    if (lane_id() == 0) at<u32>(p.recv_slots)[r.row] = r.slot;
+    if (lane_id() == 0) at<u32>(p.kept.recv_slots)[r.row] = r.slot;
     if (!p.scale_bytes) return;
     u64 to = p.out.scales + (u64)(u32)r.id * p.out.scale_slot_stride + (u64)(u32)within * p.out.scale_row_stride;
     for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1)
@@ -147,7 +147,7 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const R
     if (t.warp() != 0) return;
     i32 sent = 0, needed = 0, present = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
-        at<u32>(p.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = starts.rows[source];
+        at<u32>(p.kept.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = starts.rows[source];
         count_received(p.comm, source, starts.rows[source], p.wire_bytes);
         sent += starts.rows[source];
     }

@@ -58,7 +58,7 @@ __device__ __forceinline__ void copy_slab_words(const SlottedDispatchParams &p, 
 __device__ __forceinline__ void copy_slot(const SlottedDispatchParams &p, const Routing &r, u32 i) {
     u32 source = i / p.max_tokens, within = i % p.max_tokens, slot = at<const u32>(own_base(p.comm) + p.side_slots)[i];
     bool here = within < received_count(p, r, source, 0);
-    if (here) at<u32>(p.recv_slots)[i] = slot;
+    if (here) at<u32>(p.kept.recv_slots)[i] = slot;
     if (within < p.out.rows) at<i64>(p.out.source)[source * p.out.rows + within] = here ? source_of(p, source, slot) : -1;
 }
 
@@ -98,7 +98,7 @@ __device__ inline void write_rank_counts(const SlottedDispatchParams &p, const R
     i32 sent = 0, fit = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
         u32 n = received_count(p, r, source, 0), here = min(n, (u32)p.out.rows);
-        at<u32>(p.recv_counts)[source] = n;
+        at<u32>(p.kept.recv_counts)[source] = n;
         at<u32>(p.out.rank_counts)[source] = here;
         count_received(p.comm, source, n, p.wire_bytes);
         sent += n;
@@ -185,7 +185,7 @@ EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, u32 stamp, bool by
     fill_words(p.out.source, 0, rows * 2, FULL, t);
     if (t.block != 0) return;
     for (u32 i = t.index; by_expert && i < p.local_experts * p.comm.ranks * 2; i += t.threads) at<u32>(p.out.source_ranges)[i] = 0;
-    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = at<u32>(p.recv_counts)[i] = 0;
+    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = at<u32>(p.kept.recv_counts)[i] = 0;
     for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, stamp, i, 0);
     if (t.index < 2) at<i64>(p.out.true_rows)[t.index] = 0;
     if (t.index == 0) tell(p, stamp, 0, 0);

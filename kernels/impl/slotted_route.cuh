@@ -39,7 +39,7 @@ __device__ __forceinline__ void init_ranks(const SlottedDispatchParams &p, const
 }
 
 __device__ __forceinline__ void init_routing(const SlottedDispatchParams &p, const Routing &r) {
-    for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) r.homes[i] = ptx::load_ahead(at<const u32>(p.expert_home) + i);
+    for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) r.homes[i] = ptx::load_ahead(at<const u32>(p.kept.expert_home) + i);
     init_ranks(p, r);
     for (u32 i = threadIdx.x; i < r.columns * (1 + r.words); i += blockDim.x) r.before[i] = 0;
 }
@@ -57,7 +57,7 @@ struct GivenRouting {
 
 __device__ __forceinline__ GivenRouting given_routing(const SlottedDispatchParams &p) {
     bool cached = p.flags & CACHED;
-    return {cached ? p.ids : p.given.topk_idx, cached && !p.given.topk_weights ? p.weights : p.given.topk_weights, cached ? 4 : p.given.id_bytes};
+    return {cached ? p.kept.ids : p.given.topk_idx, cached && !p.given.topk_weights ? p.kept.weights : p.given.topk_weights, cached ? 4 : p.given.id_bytes};
 }
 
 // Home of a given id, or rank FULL where nothing goes.

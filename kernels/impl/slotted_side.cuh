@@ -46,10 +46,10 @@ template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDi
     bool has = home.rank != FULL;
     u32 token = g.valid ? g.token - chunk : 0, first_lane = g.slot * p.num_topk;
     if (g.valid) {
-        if (!(p.flags & CACHED)) at<i32>(p.ids)[g.index] = has ? (i32)g.given : -1;
-        if (!(p.flags & CACHED) || p.given.topk_weights) at<float>(p.weights)[g.index] = has ? g.weight : 0.0f;
+        if (!(p.flags & CACHED)) at<i32>(p.kept.ids)[g.index] = has ? (i32)g.given : -1;
+        if (!(p.flags & CACHED) || p.given.topk_weights) at<float>(p.kept.weights)[g.index] = has ? g.weight : 0.0f;
     }
-    if (g.valid && g.k == 0) at<i32>(p.own_rows)[g.token] = goes_to(r, p.comm.rank, token) ? (i32)tokens_below(r, p.comm.rank, token) : -1;
+    if (g.valid && g.k == 0) at<i32>(p.kept.own_rows)[g.token] = goes_to(r, p.comm.rank, token) ? (i32)tokens_below(r, p.comm.rank, token) : -1;
     i32 position = BY_EXPERT && has ? (i32)tokens_below(r, p.comm.ranks + (u32)g.given, token) : -1;
     u32 row_lanes = p.num_topk == WARP ? FULL : (1u << p.num_topk) - 1;
     for (u32 todo = __ballot_sync(FULL, has); todo;) {

@@ -53,7 +53,6 @@ struct ReceivedRows {
 
 struct DispatchParams {
     CommParams comm;
-
     GivenTokens given;
     ReceivedRows out;
 

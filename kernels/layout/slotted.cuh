@@ -8,24 +8,25 @@ namespace ep {
 // What a dispatch leaves in recv_positions for a (row, k): no expert of this rank, or one whose slab was full.
 enum Place : i32 { NO_EXPERT = -1, DROPPED = -2 };
 
-struct SlottedDispatchParams {
-    CommParams comm;
-
-    GivenTokens given;
-    ReceivedRows out;
-
-    // the handle
-    u64 record;              // HandleRecord
+// What a dispatch leaves in the handle for its receive and its combine, and where experts live.
+struct SlottedKept {
     u64 ids;                 // i32[max_tokens][topk]: expert, or -1
     u64 weights;             // f32[max_tokens][topk]
     u64 recv_counts;         // i32[ranks]: rows of each source
     u64 recv_slots;          // i32[ranks][max_tokens]: slot in the source's combine window
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)
-    u64 told;                // u64[1 + local_experts]: launch << 32 | number, for a host that asks
     u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
-
     u64 expert_home;         // u32[experts]: rank << 16 | local id
+};
+
+struct SlottedDispatchParams {
+    CommParams comm;
+    GivenTokens given;
+    ReceivedRows out;
+    SlottedKept kept;
+    u64 record;              // HandleRecord
+    u64 told;                // u64[1 + local_experts]: launch << 32 | number, for a host that asks
 
     // symmetric memory: the dispatch window, chosen by the host
     u64 rows, scales;
@@ -46,11 +47,8 @@ struct SlottedDispatchParams {
 
 struct SlottedCombineParams {
     CommParams comm;
-
+    SlottedKept kept;
     u64 record;
-    u64 ids, weights, recv_counts, recv_slots, recv_positions, recv_weights; // of the handle
-    u64 own_rows;            // i32[max_tokens]: the token's row in this rank's own slab, or -1
-    u64 expert_home;
 
     // this rank's rows, as the dispatch handed them out
     u64 x, x_stride, slot_stride;

@@ -71,6 +71,22 @@ pub struct RawConfig {
     pub cuda: bool,
 }
 
+#[cfg(test)]
+impl RawConfig {
+    /// Decode steps of a common model, BF16 rows.
+    pub fn example(layout: u32) -> RawConfig {
+        RawConfig {
+            layout,
+            max_tokens: 128,
+            max_row_bytes: 14336,
+            max_scale_bytes: 224,
+            num_experts: 256,
+            num_topk: 8,
+            ..RawConfig::default()
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Config {
     pub num_ranks: usize,

@@ -257,16 +257,7 @@ mod tests {
     use super::*;
 
     fn config(layout: u32, num_ranks: usize) -> Config {
-        let raw = RawConfig {
-            layout,
-            max_tokens: 128,
-            max_row_bytes: 14336,
-            max_scale_bytes: 224,
-            num_experts: 256,
-            num_topk: 8,
-            ..Default::default()
-        };
-        Config::parse(raw, None, num_ranks).unwrap()
+        Config::parse(RawConfig::example(layout), None, num_ranks).unwrap()
     }
 
     #[test]

@@ -3,9 +3,14 @@
 use crate::rng::Rng;
 use deepep::capi::*;
 
+/// A number of the environment.
+pub fn setting<T: std::str::FromStr<Err: std::fmt::Debug>>(variable: &str, default: T) -> T {
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
 /// How many times longer everything may take: under a sanitizer, or on an emulated device.
 pub fn patience() -> u32 {
-    std::env::var("DEEPEP_GPU_TESTS_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
+    setting("DEEPEP_GPU_TESTS_PATIENCE", 1)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,8 @@
 //! Random shapes, types and options, each compared with the host backend. DEEPEP_GPU_SHAPES is how many are tried (24),
 //! DEEPEP_GPU_SHAPES_SEED where they begin: a failure prints its case.
 
-use crate::cases::{Case, Mode, Rows, Scales};
+use crate::cases::{setting, Case, Mode, Rows, Scales};
 use crate::rng::Rng;
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
-}
 
 fn one_of<T: Copy>(dice: &mut Rng, all: &[T]) -> T {
     all[dice.below(all.len())]
@@ -90,8 +86,8 @@ fn case(seed: u64) -> Case {
 
 #[test]
 fn random_shapes() {
-    let first = number("DEEPEP_GPU_SHAPES_SEED", 1);
-    for seed in first..first + number("DEEPEP_GPU_SHAPES", 24) {
+    let first = setting("DEEPEP_GPU_SHAPES_SEED", 1);
+    for seed in first..first + setting("DEEPEP_GPU_SHAPES", 24) {
         let case = case(seed);
         eprintln!("seed {seed}: {case:?}");
         crate::same(case);

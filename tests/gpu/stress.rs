@@ -1,6 +1,7 @@
 //! Thousands of operations in random order, with ranks and streams that are late at random. DEEPEP_GPU_STRESS is how many
 //! setups are tried (16), DEEPEP_GPU_STRESS_SEED where they begin: a failure prints the seed of its setup.
 
+use crate::cases::setting;
 use crate::memory::Where;
 use crate::ranks::{Seat, World};
 use crate::rng::Rng;
@@ -11,10 +12,6 @@ use std::time::Duration;
 /// Calls between two looks at what arrived.
 const STRETCH: usize = 24;
 const STRETCHES: usize = 6;
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
-}
 
 fn setup(seed: u64) -> Setup {
     let mut dice = Rng::new(seed);
@@ -87,8 +84,8 @@ fn slotted_batches_of_late_ranks() {
         return;
     }
     let place = if crate::against_itself() { Where::Host } else { Where::Device };
-    let seed = number("DEEPEP_GPU_STRESS_SEED", 1);
-    for at in 0..number("DEEPEP_GPU_STRESS", 16) {
+    let seed = setting("DEEPEP_GPU_STRESS_SEED", 1);
+    for at in 0..setting("DEEPEP_GPU_STRESS", 16) {
         let drawn = setup(1000 * seed + at);
         let (layout, sync) = (2 + at as u32 % 2, at as u32 / 2 % 3);
         let windows = [2, 1, 0][at as usize / 6 % 3];
@@ -104,9 +101,9 @@ fn random_operations_of_late_ranks() {
         return;
     }
     let place = if crate::against_itself() { Where::Host } else { Where::Device };
-    let seed = number("DEEPEP_GPU_STRESS_SEED", 1);
+    let seed = setting("DEEPEP_GPU_STRESS_SEED", 1);
     let (mut done, mut absent) = (0, 0);
-    for seed in seed..seed + number("DEEPEP_GPU_STRESS", 16) {
+    for seed in seed..seed + setting("DEEPEP_GPU_STRESS", 16) {
         let mut setup = setup(seed);
         eprintln!("{setup:?}");
         if !run(&setup, place) {

@@ -2,6 +2,7 @@
 
 use crate::plan::config::Layout;
 use crate::plan::dtype::Dtype;
+use std::collections::BTreeSet;
 
 /// An operation, or half of one.
 #[derive(Clone, Copy)]
@@ -102,9 +103,8 @@ pub fn combine(layout: Layout, exact: bool, dtype: Dtype, part: Part) -> &'stati
     COMBINE[usize::from(!layout.packed())][sums][row][part as usize]
 }
 
-/// Some of them more than once.
-pub fn all() -> impl Iterator<Item = &'static str> {
+pub fn all() -> BTreeSet<&'static str> {
     let dispatches = DISPATCH.into_iter().flatten().flatten();
     let combines = COMBINE.into_iter().flatten().flatten().flatten();
-    [BARRIER, CLAIM, CLOCK, RELEASE].into_iter().chain(dispatches).chain(combines)
+    [BARRIER, CLAIM, CLOCK, RELEASE].into_iter().chain(dispatches).chain(combines).collect()
 }

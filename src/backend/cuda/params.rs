@@ -230,20 +230,25 @@ shared_with_kernels! {
         flags: u32,
     }
 
-    struct SlottedDispatchParams {
-        comm: CommParams,
-        given: GivenTokens,
-        out: ReceivedRows,
-        record: u64,
+    /// What a slotted dispatch leaves in the handle, and where experts live.
+    struct SlottedKept {
         ids: u64,
         weights: u64,
         recv_counts: u64,
         recv_slots: u64,
         recv_positions: u64,
         recv_weights: u64,
-        told: u64,
         own_rows: u64,
         expert_home: u64,
+    }
+
+    struct SlottedDispatchParams {
+        comm: CommParams,
+        given: GivenTokens,
+        out: ReceivedRows,
+        kept: SlottedKept,
+        record: u64,
+        told: u64,
         rows: u64,
         scales: u64,
         side_ids: u64,
@@ -272,15 +277,8 @@ shared_with_kernels! {
 
     struct SlottedCombineParams {
         comm: CommParams,
+        kept: SlottedKept,
         record: u64,
-        ids: u64,
-        weights: u64,
-        recv_counts: u64,
-        recv_slots: u64,
-        recv_positions: u64,
-        recv_weights: u64,
-        own_rows: u64,
-        expert_home: u64,
         x: u64,
         x_stride: u64,
         slot_stride: u64,

@@ -44,6 +44,20 @@ impl Cuda {
         SlottedTuning::dispatch(&self.config, work, asked, limit)
     }
 
+    pub(super) fn slotted_kept(&self, handle: &HandleMemory) -> SlottedKept {
+        let arrays = &handle.arrays;
+        SlottedKept {
+            ids: handle.at(arrays.ids),
+            weights: handle.at(arrays.weights),
+            recv_counts: handle.at(arrays.counts),
+            recv_slots: handle.at(arrays.recv_slots),
+            recv_positions: handle.at(arrays.recv_positions),
+            recv_weights: handle.at(arrays.recv_weights),
+            own_rows: handle.at(arrays.own_rows),
+            expert_home: self.own(self.layout.expert_home),
+        }
+    }
+
     fn slotted_params(
         &self,
         handle: &HandleMemory,
@@ -57,16 +71,9 @@ impl Cuda {
             comm: self.comm_params(call.fingerprint),
             given: call.given(),
             out: call.received(),
-            record: handle.at(arrays.record),
-            ids: handle.at(arrays.ids),
-            weights: handle.at(arrays.weights),
-            recv_counts: handle.at(arrays.counts),
-            recv_slots: handle.at(arrays.recv_slots),
-            recv_positions: handle.at(arrays.recv_positions),
-            recv_weights: handle.at(arrays.recv_weights),
+            record: handle.record(),
+            kept: self.slotted_kept(handle),
             told: handle.at(arrays.told),
-            own_rows: handle.at(arrays.own_rows),
-            expert_home: self.own(layout.expert_home),
             rows: base + window.rows,
             scales: base + window.scales,
             side_ids: base + window.ids,

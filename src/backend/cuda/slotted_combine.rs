@@ -51,7 +51,7 @@ impl Cuda {
     }
 
     fn slotted_combine_params(&self, handle: &HandleMemory, call: &CombineCall) -> SlottedCombineParams {
-        let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
+        let (config, layout) = (&self.config, &self.layout);
         let (base, window) = (layout.combine(call.window), &layout.combine_window);
         let mut flags = 0;
         if config.layout.by_expert() {
@@ -59,15 +59,8 @@ impl Cuda {
         }
         SlottedCombineParams {
             comm: self.comm_params(call.fingerprint),
-            record: handle.at(arrays.record),
-            ids: handle.at(arrays.ids),
-            weights: handle.at(arrays.weights),
-            recv_counts: handle.at(arrays.counts),
-            recv_slots: handle.at(arrays.recv_slots),
-            recv_positions: handle.at(arrays.recv_positions),
-            recv_weights: handle.at(arrays.recv_weights),
-            own_rows: handle.at(arrays.own_rows),
-            expert_home: self.own(layout.expert_home),
+            record: handle.record(),
+            kept: self.slotted_kept(handle),
             rows: base + window.rows,
             side_carried: base + window.carried,
             num_topk: config.topk as u32,

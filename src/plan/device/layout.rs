@@ -263,16 +263,7 @@ mod tests {
     use crate::plan::config::RawConfig;
 
     fn config(layout: u32, num_ranks: usize) -> Config {
-        let raw = RawConfig {
-            layout,
-            max_tokens: 128,
-            max_row_bytes: 14336,
-            max_scale_bytes: 224,
-            num_experts: 256,
-            num_topk: 8,
-            cuda: true,
-            ..RawConfig::default()
-        };
+        let raw = RawConfig { cuda: true, ..RawConfig::example(layout) };
         Config::parse(raw, None, num_ranks).unwrap()
     }
 

@@ -130,16 +130,7 @@ mod tests {
     use crate::plan::dtype::{Dtype, ScaleKind};
 
     fn launch(layout: u32, num_experts: i32, tokens: u64) -> Result<SlottedTuning> {
-        let raw = RawConfig {
-            layout,
-            max_tokens: 128,
-            max_row_bytes: 7168,
-            max_scale_bytes: 224,
-            num_experts,
-            num_topk: 8,
-            cuda: true,
-            ..RawConfig::default()
-        };
+        let raw = RawConfig { max_row_bytes: 7168, num_experts, cuda: true, ..RawConfig::example(layout) };
         let shape = DispatchShape {
             hidden: 7168,
             dtype: Dtype::Fp8,

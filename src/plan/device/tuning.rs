@@ -139,14 +139,11 @@ mod tests {
 
     fn tuning(layout: u32, hidden: u64, from: Dtype) -> Result<Tuning> {
         let raw = RawConfig {
-            layout,
             max_tokens: 4096,
             max_row_bytes: 16384,
             max_scale_bytes: 512,
-            num_experts: 256,
-            num_topk: 8,
             cuda: true,
-            ..RawConfig::default()
+            ..RawConfig::example(layout)
         };
         let shape = DispatchShape {
             hidden,
