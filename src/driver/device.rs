@@ -115,7 +115,7 @@ impl Device {
         })
     }
 
-    /// The handle of another device by its number.
+    /// The handle of another device that this process sees.
     fn find_other(&self, uuid: &[u8; 16]) -> Result<Option<i32>> {
         let mut count = 0;
         // SAFETY: every call below writes one value through a pointer to a local variable.
