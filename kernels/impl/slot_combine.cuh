@@ -65,7 +65,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(co
     SlotSums<Row, KIND> sums;
     sums.prepare(p, (u32)s.tokens, shared);
     settle(p, op, o);
-    if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
+    if (is_counting_warp()) count_slots_received<KIND>(p);
     if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) return;
     sums.sum(p, shared);
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
@@ -90,7 +90,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(
     SlotSums<Row, KIND> sums;
     sums.prepare(p, (u32)s.tokens, shared);
     settle(p, s.op, o);
-    if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
+    if (is_counting_warp()) count_slots_received<KIND>(p);
     if (!wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0)) return;
     sums.sum(p, shared);
     leave(p.comm, s.op, turn, o, acknowledges(p, s.op, o));

@@ -11,6 +11,11 @@ struct SlabStarts {
     u32 *rows;               // [source]: how many it has sent
     u32 *begin;              // [source][local expert]: where the source's rows begin in the slab
     u32 *end;                // [local expert]
+
+    // Of one source's rows.
+    __device__ __forceinline__ u32 end_of(const SlottedDispatchParams &p, u32 source, u32 local) const {
+        return source + 1 < p.comm.ranks ? begin[(source + 1) * p.local_experts + local] : end[local];
+    }
 };
 
 __device__ __forceinline__ SlabStarts make_starts(const SlottedDispatchParams &p, u32 *shared) {
@@ -138,13 +143,19 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const R
     for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
         u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
         u32 begin = starts.begin[source * p.local_experts + local];
-        u32 end = source + 1 < p.comm.ranks ? starts.begin[(source + 1) * p.local_experts + local] : starts.end[local];
+        u32 end = starts.end_of(p, source, local);
         at<u32>(p.out.source_ranges)[2 * i] = min(begin, capacity);
         at<u32>(p.out.source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
     }
     if (t.block != 0) return;
     for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
     if (t.warp() != 0) return;
+    for (u32 source = 0; source < p.comm.ranks; source++) {
+        i32 pairs = 0;
+        for (u32 local = lane_id(); local < p.local_experts; local += WARP) pairs += starts.end_of(p, source, local) - starts.begin[source * p.local_experts + local];
+        pairs = ptx::warp_sum(pairs);
+        if (lane_id() == 0) at<u32>(p.kept.recv_counts)[p.comm.ranks + source] = pairs;
+    }
     i32 sent = 0, needed = 0, present = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
         at<u32>(p.kept.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = starts.rows[source];

@@ -185,7 +185,8 @@ EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, u32 stamp, bool by
     fill_words(p.out.source, 0, rows * 2, FULL, t);
     if (t.block != 0) return;
     for (u32 i = t.index; by_expert && i < p.local_experts * p.comm.ranks * 2; i += t.threads) at<u32>(p.out.source_ranges)[i] = 0;
-    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = at<u32>(p.kept.recv_counts)[i] = 0;
+    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = 0;
+    for (u32 i = t.index; i < 2 * p.comm.ranks; i += t.threads) at<u32>(p.kept.recv_counts)[i] = 0;
     for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, stamp, i, 0);
     if (t.index < 2) at<i64>(p.out.true_rows)[t.index] = 0;
     if (t.index == 0) tell(p, stamp, 0, 0);

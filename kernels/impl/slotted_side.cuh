@@ -87,8 +87,9 @@ __device__ __forceinline__ void send_counts(const SlottedDispatchParams &p, cons
     for (u32 column = block + thread * blocks; column < r.columns; column += blockDim.x * blocks) {
         u32 home = column < p.comm.ranks ? column << 16 : r.homes[column - p.comm.ranks];
         u32 rank = home >> 16, number = column < p.comm.ranks ? 0 : 1 + (home & 0xffff);
-        if (!r.alive[rank]) continue;
         u32 count = tokens_of(r, column);
+        at<u32>(p.kept.sent_counts)[column] = count;
+        if (!r.alive[rank]) continue;
         at<u32>(r.bases[rank] + p.side_counts)[p.comm.rank * p.count_stride + number] = count;
         if (column == rank) count_sent(p.comm, rank, count, p.wire_bytes);
     }

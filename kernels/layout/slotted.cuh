@@ -12,7 +12,8 @@ enum Place : i32 { NO_EXPERT = -1, DROPPED = -2 };
 struct SlottedKept {
     u64 ids;                 // i32[max_tokens][topk]: expert, or -1
     u64 weights;             // f32[max_tokens][topk]
-    u64 recv_counts;         // i32[ranks]: rows of each source
+    u64 sent_counts;         // i32[ranks + experts]: tokens sent to each
+    u64 recv_counts;         // i32[2][ranks]: rows of each source, then the experts of all its rows (by expert)
     u64 recv_slots;          // i32[ranks][max_tokens]: slot in the source's combine window
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)

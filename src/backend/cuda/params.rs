@@ -234,6 +234,7 @@ shared_with_kernels! {
     struct SlottedKept {
         ids: u64,
         weights: u64,
+        sent_counts: u64,
         recv_counts: u64,
         recv_slots: u64,
         recv_positions: u64,

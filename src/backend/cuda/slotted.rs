@@ -49,6 +49,7 @@ impl Cuda {
         SlottedKept {
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
+            sent_counts: handle.at(arrays.sent_counts),
             recv_counts: handle.at(arrays.counts),
             recv_slots: handle.at(arrays.recv_slots),
             recv_positions: handle.at(arrays.recv_positions),
