@@ -31,19 +31,18 @@ EP_SELDOM bool await_check_in(const CommParams &c, OperationState &op, bool &bad
     return true;
 }
 
-// All threads of every block, when all is done. acknowledges: the peers are to be told that this rank has read a window; then
-// every block has read it first, and the outcome has not been stored yet.
+// All threads of every block, when all is done or has failed. acknowledges: the peers are to be told that this rank has read
+// a window; then every block has read it first, and the outcome has not been stored yet.
 __device__ __forceinline__ void leave(const CommParams &c, OperationState &op, u64 turn, Outcome o, bool acknowledges) {
+    __syncthreads();
+    if (op.failed != SUCCESS) return fail(c, op, turn); // of a wait for the peers, or for the blocks to check in
     if (acknowledges) {
         if (!pass_ticket(c, op, TICKET_LEFT)) return;
         o.acknowledged = acknowledge(c, op);
         if (threadIdx.x == 0) finish(c, op, o);
         return;
     }
-    if (blockIdx.x != 0) return;
-    __syncthreads();
-    if (op.failed != SUCCESS) return fail(c, op, turn); // not all blocks have checked in
-    if (threadIdx.x == 0) end_settled(c, op);
+    if (blockIdx.x == 0 && threadIdx.x == 0) end_settled(c, op);
 }
 
 } // namespace ep

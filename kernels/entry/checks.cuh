@@ -197,7 +197,7 @@ static_assert(__builtin_offsetof(SlottedKept, recv_weights) == 48, "SlottedKept.
 static_assert(__builtin_offsetof(SlottedKept, own_rows) == 56, "SlottedKept.own_rows");
 static_assert(__builtin_offsetof(SlottedKept, expert_home) == 64, "SlottedKept.expert_home");
 
-static_assert(sizeof(SlottedDispatchParams) == 624, "SlottedDispatchParams");
+static_assert(sizeof(SlottedDispatchParams) == 632, "SlottedDispatchParams");
 static_assert(__builtin_offsetof(SlottedDispatchParams, comm) == 0, "SlottedDispatchParams.comm");
 static_assert(__builtin_offsetof(SlottedDispatchParams, given) == 208, "SlottedDispatchParams.given");
 static_assert(__builtin_offsetof(SlottedDispatchParams, out) == 280, "SlottedDispatchParams.out");
@@ -224,10 +224,13 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, x_dtype) == 588, "Slotte
 static_assert(__builtin_offsetof(SlottedDispatchParams, wire_scale_type) == 592, "SlottedDispatchParams.wire_scale_type");
 static_assert(__builtin_offsetof(SlottedDispatchParams, chunk_words) == 596, "SlottedDispatchParams.chunk_words");
 static_assert(__builtin_offsetof(SlottedDispatchParams, row_warps) == 600, "SlottedDispatchParams.row_warps");
-static_assert(__builtin_offsetof(SlottedDispatchParams, area) == 604, "SlottedDispatchParams.area");
-static_assert(__builtin_offsetof(SlottedDispatchParams, wire_bytes) == 608, "SlottedDispatchParams.wire_bytes");
-static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 612, "SlottedDispatchParams.window");
-static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 616, "SlottedDispatchParams.flags");
+static_assert(__builtin_offsetof(SlottedDispatchParams, deal_tokens) == 604, "SlottedDispatchParams.deal_tokens");
+static_assert(__builtin_offsetof(SlottedDispatchParams, deal_pieces) == 608, "SlottedDispatchParams.deal_pieces");
+static_assert(__builtin_offsetof(SlottedDispatchParams, topk_reciprocal) == 612, "SlottedDispatchParams.topk_reciprocal");
+static_assert(__builtin_offsetof(SlottedDispatchParams, area) == 616, "SlottedDispatchParams.area");
+static_assert(__builtin_offsetof(SlottedDispatchParams, wire_bytes) == 620, "SlottedDispatchParams.wire_bytes");
+static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 624, "SlottedDispatchParams.window");
+static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 628, "SlottedDispatchParams.flags");
 
 static_assert(sizeof(SlottedCombineParams) == 432, "SlottedCombineParams");
 static_assert(__builtin_offsetof(SlottedCombineParams, comm) == 0, "SlottedCombineParams.comm");

@@ -45,7 +45,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ bool push_all(const S
     }
     begin(p.comm, s.op, started);
     if (!guard_combine(p, s, guard)) return false;
-    if (blockIdx.x == 0) name_operation(p.comm, s.op);
+    if (blockIdx.x == 0 && warp_id() == 0) name_operation(p.comm, s.op);
     push_rows(p, push, sources);
     __syncthreads();
     // By the warp that has the fewest pieces.
@@ -63,11 +63,12 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(co
     o.ends = op.epoch + 1;
     u64 turn = op.words.sent[DATA];
     SlotSums<Row, KIND> sums;
-    sums.prepare(p, (u32)s.tokens, shared);
-    settle(p, op, o);
+    if (is_worker()) sums.prepare(p, (u32)s.tokens, shared);
     if (is_counting_warp()) count_slots_received<KIND>(p);
-    if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) return;
-    sums.sum(p, shared);
+    if (!is_worker())
+        settle(p, op, o);
+    else if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0))
+        sums.sum(p, shared);
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }
 
@@ -88,11 +89,12 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(
     o.window = p.window;
     o.ends = next;
     SlotSums<Row, KIND> sums;
-    sums.prepare(p, (u32)s.tokens, shared);
-    settle(p, s.op, o);
+    if (is_worker()) sums.prepare(p, (u32)s.tokens, shared);
     if (is_counting_warp()) count_slots_received<KIND>(p);
-    if (!wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0)) return;
-    sums.sum(p, shared);
+    if (!is_worker())
+        settle(p, s.op, o);
+    else if (wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0))
+        sums.sum(p, shared);
     leave(p.comm, s.op, turn, o, acknowledges(p, s.op, o));
 }
 

@@ -22,9 +22,9 @@ __device__ __forceinline__ SlabStarts make_starts(const SlottedDispatchParams &p
     return {shared, shared + p.comm.ranks, shared + p.comm.ranks * (1 + p.local_experts)};
 }
 
-// All threads; the caller adds the barrier.
-__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const Routing &r, const SlabStarts &starts) {
-    for (u32 i = threadIdx.x; i < p.local_experts + p.comm.ranks; i += blockDim.x) {
+// The caller adds the barrier.
+__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const Routing &r, const SlabStarts &starts, const Team &t) {
+    for (u32 i = t.index; i < p.local_experts + p.comm.ranks; i += t.threads) {
         u32 sum = 0;
         if (i >= p.local_experts) {
             u32 source = i - p.local_experts;
@@ -172,14 +172,13 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const R
     if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
 }
 
-// All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words. All threads of every block.
-__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 *shared) {
-    Team t = whole_block();
+// All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words.
+__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const Team &t, u32 *shared) {
     SlabStarts starts = make_starts(p, shared);
     u32 pieces = div_up(p.row_bytes, PIECE_BYTES), me = t.warp() * t.blocks + t.block, all = t.warps() * t.blocks;
     ReceivedPiece piece = load_received(p, me, pieces), next = load_received(p, me + all, pieces);
-    find_starts(p, r, starts);
-    __syncthreads();
+    find_starts(p, r, starts, t);
+    t.sync();
     u32 most = 0; // rows of the fullest source
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, starts.rows[source]);
     u32 units = ptx::warp_max(most) * p.comm.ranks * (pieces + 1);

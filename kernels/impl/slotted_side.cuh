@@ -14,13 +14,15 @@ struct SideGroup {
     float weight;
 };
 
-__device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams &p, const GivenRouting &given, const OwnTokens &own, u32 first, u32 end) {
+__device__ __forceinline__ u32 tokens_of_group(const SlottedDispatchParams &p) { return token_of_pair(p, WARP); }
+
+// That of the `first`-th own token and those that follow.
+__device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams &p, const GivenRouting &given, const OwnTokens &own, u32 first) {
     SideGroup g;
-    u32 per_group = WARP / p.num_topk;
-    g.slot = lane_id() / p.num_topk;
-    g.k = lane_id() % p.num_topk;
+    g.slot = token_of_pair(p, lane_id());
+    g.k = lane_id() - g.slot * p.num_topk;
     g.token = own.token(first + g.slot);
-    g.valid = g.slot < per_group && first + g.slot < end && g.token < own.end;
+    g.valid = g.slot < tokens_of_group(p) && g.token < own.end;
     g.index = (u64)g.token * p.num_topk + g.k;
     g.given = g.valid ? given.id(g.index) : -1;
     g.weight = g.valid ? given.weight(g.index) : 0.0f;
@@ -37,7 +39,7 @@ __device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, c
         atomicMax(&buffer_state(p.comm)->first_bad, ~g.index); // kept inverted, so that zero means none
         bad = true;
     }
-    return first ? home_of(p, r, g.given) : Home{FULL, 0};
+    return first ? home_of(r, expert_of(p, g.given)) : Home{FULL, 0};
 }
 
 // Sends a group's routing; the handle keeps it. One warp; the tokens lie in the chunk that begins at `chunk`.

@@ -41,6 +41,8 @@ struct SlottedDispatchParams {
     u32 x_dtype, wire_scale_type;
     u32 chunk_words;         // tokens counted at once: 32 per word
     u32 row_warps;           // of a block; the others send what lies beside the rows
+    u32 deal_tokens, deal_pieces; // own tokens and pieces of a row from a row warp's piece to its next
+    u32 topk_reciprocal;     // 1 + 2^32 / num_topk
     u32 area;                // 1 + the local area of received rows, or 0
     u32 wire_bytes;          // of a row, for the statistics
     u32 window, flags;
