@@ -1,7 +1,7 @@
 // How the rows of a slotted operation are announced: every block that sends adds its share to one counter at each peer,
 // with one release and no ticket among the blocks. All shares of an operation make ARRIVALS, however many blocks a rank
 // uses, so the counter stands at ARRIVALS * (n + 1) exactly when operation n of that source (by its turn in the DATA
-// phase) has come. What the operation is, its DATA word says, stored before the first row.
+// phase) has come. What the operation is, its DATA word says, stored ahead of the share of block 0.
 #pragma once
 #include "signal.cuh"
 #include "wait.cuh"
@@ -21,13 +21,19 @@ __device__ __forceinline__ void name_operation(const CommParams &c, const Operat
         if (is_alive(c, peer)) ptx::store_relaxed_sys(signal_word(c, peer, DATA, c.rank, op.words.sent[DATA]), value);
 }
 
-// One warp, behind a block barrier that gathers the stores it covers. `block` of the `blocks` that send.
-__device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks) {
+// Whether the first of a lane's peers is there to be told.
+__device__ __forceinline__ bool has_peer(const CommParams &c) { return lane_id() < c.ranks && is_alive(c, lane_id()); }
+
+// One warp, behind a block barrier that gathers the stores it covers. `block` of the `blocks` that send; `alive`: has_peer,
+// asked ahead.
+__device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks, bool alive) {
     u64 share = block == 0 ? ARRIVALS - (blocks - 1) : 1;
     if (block == 0 && lane_id() == 0) stamp(c, SENT);
     for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
-        if (is_alive(c, peer)) ptx::add_release_sys(arrival_word(c, peer, c.rank), share);
+        if (peer < WARP ? alive : is_alive(c, peer)) ptx::add_release_sys(arrival_word(c, peer, c.rank), share);
 }
+
+__device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks) { announce(c, block, blocks, has_peer(c)); }
 
 // Those threads of a block that wait and then read what has come. The last warp keeps the books meanwhile.
 constexpr u32 WORKERS_BARRIER = 1;

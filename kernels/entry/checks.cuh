@@ -232,7 +232,7 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, wire_bytes) == 620, "Slo
 static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 624, "SlottedDispatchParams.window");
 static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 628, "SlottedDispatchParams.flags");
 
-static_assert(sizeof(SlottedCombineParams) == 432, "SlottedCombineParams");
+static_assert(sizeof(SlottedCombineParams) == 448, "SlottedCombineParams");
 static_assert(__builtin_offsetof(SlottedCombineParams, comm) == 0, "SlottedCombineParams.comm");
 static_assert(__builtin_offsetof(SlottedCombineParams, kept) == 208, "SlottedCombineParams.kept");
 static_assert(__builtin_offsetof(SlottedCombineParams, record) == 280, "SlottedCombineParams.record");
@@ -252,8 +252,11 @@ static_assert(__builtin_offsetof(SlottedCombineParams, max_tokens) == 408, "Slot
 static_assert(__builtin_offsetof(SlottedCombineParams, row_bytes) == 412, "SlottedCombineParams.row_bytes");
 static_assert(__builtin_offsetof(SlottedCombineParams, dtype) == 416, "SlottedCombineParams.dtype");
 static_assert(__builtin_offsetof(SlottedCombineParams, window) == 420, "SlottedCombineParams.window");
-static_assert(__builtin_offsetof(SlottedCombineParams, stash) == 424, "SlottedCombineParams.stash");
-static_assert(__builtin_offsetof(SlottedCombineParams, flags) == 428, "SlottedCombineParams.flags");
+static_assert(__builtin_offsetof(SlottedCombineParams, pieces) == 424, "SlottedCombineParams.pieces");
+static_assert(__builtin_offsetof(SlottedCombineParams, piece_magic) == 428, "SlottedCombineParams.piece_magic");
+static_assert(__builtin_offsetof(SlottedCombineParams, slab_magic) == 432, "SlottedCombineParams.slab_magic");
+static_assert(__builtin_offsetof(SlottedCombineParams, stash) == 436, "SlottedCombineParams.stash");
+static_assert(__builtin_offsetof(SlottedCombineParams, flags) == 440, "SlottedCombineParams.flags");
 
 static_assert(sizeof(BarrierParams) == 216, "BarrierParams");
 static_assert(__builtin_offsetof(BarrierParams, comm) == 0, "BarrierParams.comm");

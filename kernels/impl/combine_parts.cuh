@@ -11,6 +11,7 @@ struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows, link_rows, capacity;
     bool no_dispatch;        // the handle's last dispatch was refused
+    Guard guard;             // as one warp has found it (slotted)
     u32 taken;               // of this block's tokens: those that a warp has taken on itself (REDUCED)
 };
 
@@ -69,16 +70,18 @@ template <class P> __device__ __forceinline__ bool may_use_window(const P &p, co
     return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
 }
 
-// After begin: passes the guard, unless the window was guarded when it was claimed. All threads of every block.
+// After begin: none, where the window was guarded when it was claimed.
+template <class P> __device__ __forceinline__ Guard find_guard(const P &p, const CombineShared &s) {
+    if (s.no_dispatch || !may_use_window(p, s.op) || s.op.words.in_flight > p.comm.in_flight) return REFUSED;
+    return p.flags & GUARDED ? WRITE_AT_ONCE : guard_of(p.comm, s.op, COMBINE_WINDOW, p.window, false);
+}
+
+// After begin: passes the guard. All threads of every block.
 template <class P> __device__ __forceinline__ bool guard_combine(const P &p, CombineShared &s, Guard &guard) {
-    OperationState &op = s.op;
     guard = WRITE_AT_ONCE;
-    if (op.status != SUCCESS) return false;
-    if (s.no_dispatch || !may_use_window(p, op) || op.words.in_flight > p.comm.in_flight)
-        guard = REFUSED;
-    else if (!(p.flags & GUARDED))
-        guard = guard_of(p.comm, op, COMBINE_WINDOW, p.window, false);
-    return enter_window(p.comm, op, guard, COMBINE_WINDOW, p.window);
+    if (s.op.status != SUCCESS) return false;
+    guard = find_guard(p, s);
+    return enter_window(p.comm, s.op, guard, COMBINE_WINDOW, p.window);
 }
 
 template <class P> __device__ __forceinline__ Outcome combine_outcome(const P &p, const OperationState &op, Guard guard) {

@@ -31,51 +31,90 @@ __device__ __forceinline__ void settle(const SlottedCombineParams &p, OperationS
     if (!acknowledges(p, op, o)) store_outcome(p.comm, op, o);
 }
 
-// Rows to the slots of the peers, and the word that they have come. False: the operation has ended.
-template <class Row, Kind KIND> __device__ __forceinline__ bool push_all(const SlottedCombineParams &p, CombineShared &s, u32 sources, Guard &guard) {
-    // What this warp pushes first is on its way before the buffer's state is known.
-    const HandleRecord *record = at<const HandleRecord>(p.record);
+// The last warp of block 0 says what is sent.
+__device__ __forceinline__ void name_combine(const SlottedCombineParams &p, const CombineShared &s) {
+    if (blockIdx.x != 0) return;
+    if (s.guard == WRITE_AT_ONCE) begin_counting(p.comm, s.op.epoch);
+    name_operation(p.comm, s.op);
+}
+
+// A send has no sums to make ready.
+struct NoSums {
+    __device__ __forceinline__ void ask(const SlottedCombineParams &) {}
+    __device__ __forceinline__ void follow(const SlottedCombineParams &, u32) {}
+};
+
+// Rows to the slots of the peers, and the word that they have come. What the workers push first and what `sums` needs first is
+// on its way before the buffer's state is known; the last warp finds the guard and tells the peers. False: the operation has
+// ended.
+template <class Row, Kind KIND, class Sums> __device__ __forceinline__ bool push_all(const SlottedCombineParams &p, CombineShared &s, u32 sources, Sums &sums) {
+    const HandleRecord *record = at<HandleRecord>(p.record);
     Started started = start(p.comm, record);
     u64 tokens = record->num_tokens, refused = record->dispatch_refused;
+    u32 count = ask_for_count(p);
     Push<Row, KIND> push;
-    push.fetch(p, slot_warp(), sources);
+    if (is_worker()) {
+        sums.ask(p);
+        push.fetch(p, first_job(), sources);
+        sums.follow(p, (u32)tokens);
+    }
     if (threadIdx.x == 0) {
         s.tokens = tokens;
         s.no_dispatch = refused;
     }
     begin(p.comm, s.op, started);
-    if (!guard_combine(p, s, guard)) return false;
-    if (blockIdx.x == 0 && warp_id() == 0) name_operation(p.comm, s.op);
-    push_rows(p, push, sources);
+    if (s.op.status != SUCCESS) return false;
+    if (is_worker()) {
+        push.make(p);
+    } else {
+        Guard guard = find_guard(p, s);
+        if (lane_id() == 0) s.guard = guard;
+    }
     __syncthreads();
-    // By the warp that has the fewest pieces.
-    if (is_last_warp()) announce(p.comm, blockIdx.x, gridDim.x);
+    if (s.guard != WRITE_AT_ONCE && !enter_window(p.comm, s.op, s.guard, COMBINE_WINDOW, p.window)) return false;
+    bool alive = false;
+    if (is_worker()) {
+        push.send(p);
+        u32 jobs = most_rows(p, count) * sources * p.pieces, next = first_job() + job_step();
+        if (next < jobs) push_more<Row, KIND>(p, next, jobs, sources);
+    } else {
+        name_combine(p, s);
+        alive = has_peer(p.comm);
+    }
+    __syncthreads();
+    if (is_worker()) return true;
+    announce(p.comm, blockIdx.x, gridDim.x, alive);
     if (is_counting_warp()) count_slots_sent<KIND>(p);
     return true;
 }
 
-template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(const SlottedCombineParams &p, CombineShared &s, char *shared) {
+// The sums of all tokens, and the end of the operation. The workers are to have asked for what comes first.
+template <class Row, Kind KIND>
+__device__ __forceinline__ void sum_all(const SlottedCombineParams &p, CombineShared &s, SlotSums<Row, KIND> &sums, u64 turn, const Outcome &o, char *shared) {
     OperationState &op = s.op;
-    Guard guard;
-    if (!push_all<Row, KIND>(p, s, pushed_sources(p), guard)) return end_combine(p, s);
-    Outcome o = combine_outcome(p, op, guard);
-    o.received = true;
-    o.ends = op.epoch + 1;
-    u64 turn = op.words.sent[DATA];
-    SlotSums<Row, KIND> sums;
-    if (is_worker()) sums.prepare(p, (u32)s.tokens, shared);
-    if (is_counting_warp()) count_slots_received<KIND>(p);
-    if (!is_worker())
+    if (is_worker()) {
+        sums.prepare(p, shared);
+        if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) sums.sum(p, shared);
+    } else {
         settle(p, op, o);
-    else if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0))
-        sums.sum(p, shared);
+        if (is_counting_warp()) count_slots_received<KIND>(p);
+    }
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }
 
+template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(const SlottedCombineParams &p, CombineShared &s, char *shared) {
+    SlotSums<Row, KIND> sums;
+    if (!push_all<Row, KIND>(p, s, pushed_sources(p), sums)) return end_combine(p, s);
+    Outcome o = combine_outcome(p, s.op, s.guard);
+    o.received = true;
+    o.ends = s.op.epoch + 1;
+    sum_all(p, s, sums, s.op.words.sent[DATA], o, shared);
+}
+
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(const SlottedCombineParams &p, CombineShared &s) {
-    Guard guard;
-    if (!push_all<Row, KIND>(p, s, p.comm.ranks, guard)) return end_combine(p, s);
-    Outcome o = combine_outcome(p, s.op, guard);
+    NoSums none;
+    if (!push_all<Row, KIND>(p, s, p.comm.ranks, none)) return end_combine(p, s);
+    Outcome o = combine_outcome(p, s.op, s.guard);
     settle(p, s.op, o);
     leave(p.comm, s.op, s.op.words.sent[DATA], o, acknowledges(p, s.op, o));
 }
@@ -89,13 +128,11 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(
     o.window = p.window;
     o.ends = next;
     SlotSums<Row, KIND> sums;
-    if (is_worker()) sums.prepare(p, (u32)s.tokens, shared);
-    if (is_counting_warp()) count_slots_received<KIND>(p);
-    if (!is_worker())
-        settle(p, s.op, o);
-    else if (wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0))
-        sums.sum(p, shared);
-    leave(p.comm, s.op, turn, o, acknowledges(p, s.op, o));
+    if (is_worker()) {
+        sums.ask(p);
+        sums.follow(p, (u32)s.tokens);
+    }
+    sum_all(p, s, sums, turn, o, shared);
 }
 
 } // namespace ep

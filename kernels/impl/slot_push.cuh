@@ -12,85 +12,74 @@ constexpr u32 SLOT_UNITS = 2, SLOT_PIECE = SLOT_UNITS * UNIT;
 
 enum class Kind { BY_RANK, REDUCED, EXACT };
 
-__device__ __forceinline__ u32 slot_pieces(const SlottedCombineParams &p) { return div_up(p.row_bytes, SLOT_PIECE); }
-
 __device__ __forceinline__ u64 slot_row(const SlottedCombineParams &p, u32 rank, u32 slot) { return peer_base(p.comm, rank) + p.rows + (u64)slot * p.row_bytes; }
 
 // K floats for each slot.
 __device__ __forceinline__ u64 slot_carried(const SlottedCombineParams &p, u32 rank, u32 slot) { return peer_base(p.comm, rank) + p.side_carried + (u64)slot * p.num_topk * 4; }
 
-// Warps take jobs in this order, so that neighbours in a row go to different SMs.
-__device__ __forceinline__ u32 slot_warp() { return warp_id() * gridDim.x + blockIdx.x; }
-__device__ __forceinline__ u32 slot_warps() { return gridDim.x * (blockDim.x / WARP); }
+// By the upper half of a product where the host knows that it is exact.
+__device__ __forceinline__ u32 divide(u32 v, u32 divisor, u32 magic) { return magic ? __umulhi(v, magic) : v / divisor; }
+
+// Pieces of rows are the jobs of warps: of which row, and where in it.
+struct SlotJob {
+    u32 row, offset;
+};
+
+__device__ __forceinline__ SlotJob slot_job(const SlottedCombineParams &p, u32 job) {
+    u32 row = divide(job, p.pieces, p.piece_magic);
+    return {row, (job - row * p.pieces) * SLOT_PIECE};
+}
+
+// Workers take jobs in this order, so that neighbours in a row go to different SMs.
+__device__ __forceinline__ u32 first_job() { return warp_id() * gridDim.x + blockIdx.x; }
+__device__ __forceinline__ u32 job_step() { return gridDim.x * (worker_threads() / WARP); }
 
 // A row of a slab of received rows.
 struct SlabRow {
     u32 source, within;
-    bool exists;
 };
 
-__device__ __forceinline__ u64 side_index(const SlottedCombineParams &p, const SlabRow &r) { return (u64)r.source * p.max_tokens + r.within; }
+__device__ __forceinline__ u32 side_index(const SlottedCombineParams &p, const SlabRow &r) { return r.source * p.max_tokens + r.within; }
 
-// The row `number` of those that `sources` ranks have sent here, beginning with the next rank, this one last.
-__device__ __forceinline__ SlabRow find_row(const SlottedCombineParams &p, u32 number, u32 sources) {
-    for (u32 base = 0; base < sources; base += WARP) {
-        u32 source = p.comm.rank + 1 + base + lane_id();
-        if (source >= p.comm.ranks) source -= p.comm.ranks;
-        u32 count = base + lane_id() < sources ? (u32)at<const i32>(p.kept.recv_counts)[source] : 0, sum = count;
-        for (u32 d = 1; d < min(sources - base, WARP); d *= 2) {
-            u32 below = __shfl_up_sync(FULL, sum, d);
-            if (lane_id() >= d) sum += below;
-        }
-        u32 holders = __ballot_sync(FULL, number < sum);
-        if (holders) {
-            u32 lane = __ffs((i32)holders) - 1;
-            return {__shfl_sync(FULL, source, lane), number - __shfl_sync(FULL, sum - count, lane), true};
-        }
-        number -= __shfl_sync(FULL, sum, WARP - 1);
-    }
-    return {0, 0, false};
+// The most rows that a rank has sent here, as asked for by the lanes of a warp.
+__device__ __forceinline__ u32 ask_for_count(const SlottedCombineParams &p) { return lane_id() < p.comm.ranks ? ptx::load_ahead(at<const u32>(p.kept.recv_counts) + lane_id()) : 0; }
+EP_SELDOM u32 most_of_many(const SlottedCombineParams &p, u32 most) {
+    for (u32 rank = WARP + lane_id(); rank < p.comm.ranks; rank += WARP) most = max(most, at<const u32>(p.kept.recv_counts)[rank]);
+    return most;
 }
+__device__ __forceinline__ u32 most_rows(const SlottedCombineParams &p, u32 asked) { return ptx::warp_max(p.comm.ranks > WARP ? most_of_many(p, asked) : asked); }
 
 // Where an expert row lies, by its position after expansion.
 __device__ __forceinline__ u64 expert_row(const SlottedCombineParams &p, i32 position) {
-    u32 slab = (u32)position / (u32)p.slab_rows;
-    return p.x + slab * p.slot_stride + ((u32)position - slab * p.slab_rows) * p.x_stride;
+    u32 slab = divide((u32)position, (u32)p.slab_rows, p.slab_magic);
+    return p.x + slab * p.slot_stride + ((u32)position - slab * (u32)p.slab_rows) * p.x_stride;
 }
 
-// Per lane k: position of the row's k-th expert row, or a negative Place.
-__device__ __forceinline__ i32 expert_position(const SlottedCombineParams &p, const SlabRow &r) {
-    return lane_id() < p.num_topk ? at<const i32>(p.kept.recv_positions)[side_index(p, r) * p.num_topk + lane_id()] : (i32)NO_EXPERT;
-}
-
-// The rows that make one partial sum: by rank the caller's own, if it was handed out.
-template <Kind KIND> __device__ __forceinline__ Terms partial_terms(const SlottedCombineParams &p, const SlabRow &r, i32 position) {
-    if constexpr (KIND == Kind::BY_RANK) {
-        bool here = r.within < p.slab_rows;
-        float weight = p.row_weights && here ? __ldg(at<const float>(p.row_weights) + r.source * p.slab_rows + r.within) : 0.0f;
-        return {here, p.x + r.source * p.slot_stride + r.within * p.x_stride, weight};
-    } else {
-        bool of_dispatch = p.flags & WEIGHTS_OF_DISPATCH && lane_id() < p.num_topk;
-        float weight = of_dispatch ? at<const float>(p.kept.recv_weights)[side_index(p, r) * p.num_topk + lane_id()] : 0.0f;
-        return expert_terms(p, position, expert_row(p, position), weight);
-    }
-}
-
-// A piece of a partial sum, its first rows on their way.
-template <class Row, Kind KIND> struct Partial {
-    Terms terms;
-    uint4 v[KIND == Kind::BY_RANK ? 1 : 4][SLOT_UNITS];
-
-    __device__ __forceinline__ void fetch(const SlottedCombineParams &p, const SlabRow &r, i32 position, u32 offset) {
-        terms = partial_terms<KIND>(p, r, position);
-        fetch_terms<Row>(terms, 0, offset + lane_id() * 16, p.row_bytes, v);
-    }
-    // By rank without weights the bytes of the row, whatever they are; zero for a row that was not handed out.
-    __device__ __forceinline__ void take(const SlottedCombineParams &p, u32 offset, uint4 (&out)[SLOT_UNITS]) {
-        if (KIND != Kind::BY_RANK || p.row_weights) return sum_fetched<Row>(is_weighted(p), terms, v, offset + lane_id() * 16, p.row_bytes, out);
-#pragma unroll
-        for (u32 u = 0; u < SLOT_UNITS; u++) out[u] = terms.count ? v[0][u] : make_uint4(0, 0, 0, 0);
-    }
+// Per lane k: position of a received row's k-th expert row, or a negative Place; the weight that its dispatch gave it.
+struct LaneExpert {
+    i32 position;
+    float weight;
 };
+
+__device__ __forceinline__ LaneExpert ask_for_expert(const SlottedCombineParams &p, const SlabRow &r) {
+    LaneExpert e = {NO_EXPERT, 1.0f};
+    if (lane_id() >= p.num_topk) return e;
+    u64 index = (u64)side_index(p, r) * p.num_topk + lane_id();
+    e.position = (i32)ptx::load_ahead(at<const u32>(p.kept.recv_positions) + index);
+    if (p.flags & WEIGHTS_OF_DISPATCH) e.weight = __uint_as_float(ptx::load_ahead(at<const u32>(p.kept.recv_weights) + index));
+    return e;
+}
+
+// Weight of the caller's row, if it has given any.
+__device__ __forceinline__ float given_weight(const SlottedCombineParams &p, bool here, u32 row, float otherwise) {
+    return p.row_weights && here ? __ldg(at<const float>(p.row_weights) + row) : otherwise;
+}
+
+// The bytes of a row that a lane has in a piece; where the row ends before, its last ones again.
+__device__ __forceinline__ void load_piece(const SlottedCombineParams &p, u64 row, u32 offset, uint4 (&v)[SLOT_UNITS]) {
+#pragma unroll
+    for (u32 u = 0; u < SLOT_UNITS; u++) v[u] = ptx::load_row16(at<const char>(row + min(offset + u * UNIT + lane_id() * 16, p.row_bytes - 16)));
+}
 
 __device__ __forceinline__ void store_piece(const SlottedCombineParams &p, u64 row, u32 offset, const uint4 (&v)[SLOT_UNITS]) {
 #pragma unroll
@@ -100,85 +89,173 @@ __device__ __forceinline__ void store_piece(const SlottedCombineParams &p, u64 r
     }
 }
 
+__device__ __forceinline__ void clear_piece(uint4 (&v)[SLOT_UNITS]) {
+#pragma unroll
+    for (u32 u = 0; u < SLOT_UNITS; u++) v[u] = make_uint4(0, 0, 0, 0);
+}
+
+// A piece of a sum. Rows without weights have weight 1, which changes nothing.
+template <class Row> struct PieceSum {
+    Sum<Row> sum[SLOT_UNITS];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (u32 u = 0; u < SLOT_UNITS; u++) sum[u].clear();
+    }
+    __device__ __forceinline__ void add(const uint4 (&v)[SLOT_UNITS], float weight) {
+#pragma unroll
+        for (u32 u = 0; u < SLOT_UNITS; u++) sum[u].add_weighted(v[u], weight);
+    }
+    __device__ __forceinline__ void round(uint4 (&out)[SLOT_UNITS]) const {
+#pragma unroll
+        for (u32 u = 0; u < SLOT_UNITS; u++) out[u] = sum[u].rounded();
+    }
+};
+
+// A piece of a partial sum: by expert of the rows that `lanes` hold, in their order, the first eight on their way.
+template <class Row, Kind KIND> struct Partial {
+    static constexpr u32 TERMS = KIND == Kind::BY_RANK ? 1 : 8;
+    u32 lanes, offset;
+    u64 row;                 // per lane (by expert)
+    float weight;            // per lane (by expert)
+    uint4 v[TERMS][SLOT_UNITS];
+
+    __device__ __forceinline__ void fetch(const SlottedCombineParams &p, const SlabRow &r, const LaneExpert &e, u32 at_offset) {
+        bool has;
+        if constexpr (KIND == Kind::BY_RANK) {
+            has = r.within < p.slab_rows;
+            row = p.x + r.source * p.slot_stride + r.within * p.x_stride;
+            weight = given_weight(p, has, r.source * (u32)p.slab_rows + r.within, 1.0f);
+            lanes = has;
+        } else {
+            has = e.position >= 0;
+            row = expert_row(p, has ? e.position : 0);
+            weight = given_weight(p, has, (u32)e.position, e.weight);
+            lanes = __ballot_sync(FULL, has);
+        }
+        offset = at_offset;
+        load(p, lanes);
+    }
+    __device__ __forceinline__ void load(const SlottedCombineParams &p, u32 left) {
+#pragma unroll
+        for (u32 j = 0; j < TERMS; j++) {
+            if (!left) break;
+            load_piece(p, TERMS == 1 ? row : __shfl_sync(FULL, row, __ffs((i32)left) - 1), offset, v[j]);
+            left &= left - 1;
+        }
+    }
+    // By rank without weights the bytes of the row, whatever they are; zero for a row that was not handed out.
+    __device__ __forceinline__ void take(const SlottedCombineParams &p, uint4 (&out)[SLOT_UNITS]) {
+        if (KIND == Kind::BY_RANK && !p.row_weights) {
+#pragma unroll
+            for (u32 u = 0; u < SLOT_UNITS; u++) out[u] = lanes ? v[0][u] : make_uint4(0, 0, 0, 0);
+            return;
+        }
+        PieceSum<Row> sum;
+        sum.clear();
+        for (u32 left = lanes; left;) {
+            if (left != lanes) load(p, left);
+#pragma unroll
+            for (u32 j = 0; j < TERMS; j++) {
+                if (!left) break;
+                sum.add(v[j], TERMS == 1 ? weight : __shfl_sync(FULL, weight, __ffs((i32)left) - 1));
+                left &= left - 1;
+            }
+        }
+        sum.round(out);
+    }
+};
+
 // Every expert row of a received row to the slot of its k, four in flight; zeros for a row that was dropped.
 template <class Row> __device__ __forceinline__ void push_exact(const SlottedCombineParams &p, u32 rank, u32 first_slot, i32 position, u32 offset) {
     u64 row = position >= 0 ? expert_row(p, position) : 0;
-    float weight = p.row_weights && position >= 0 ? __ldg(at<const float>(p.row_weights) + position) : 0.0f;
+    float weight = given_weight(p, position >= 0, (u32)position, 1.0f);
     for (u32 left = __ballot_sync(FULL, position != NO_EXPERT); left;) {
         uint4 v[4][SLOT_UNITS];
-        u32 k[4];
+        u32 batch = left;
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            k[j] = left ? __ffs((i32)left) - 1 : WARP;
+            if (!left) break;
+            u64 from = __shfl_sync(FULL, row, __ffs((i32)left) - 1);
             left &= left - 1;
-            u64 from = __shfl_sync(FULL, row, k[j] & 31);
-#pragma unroll
-            for (u32 u = 0; u < SLOT_UNITS; u++) {
-                u32 place = offset + u * UNIT + lane_id() * 16;
-                bool present = k[j] < WARP && from && place < p.row_bytes;
-                v[j][u] = present ? ptx::load_row16(at<const char>(from + place)) : make_uint4(0, 0, 0, 0);
-            }
+            if (from)
+                load_piece(p, from, offset, v[j]);
+            else
+                clear_piece(v[j]);
         }
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            if (k[j] == WARP) continue;
-            float w = __shfl_sync(FULL, weight, k[j]);
-            if (p.row_weights && __shfl_sync(FULL, row, k[j])) {
-#pragma unroll
-                for (u32 u = 0; u < SLOT_UNITS; u++) {
-                    Sum<Row> sum;
-                    sum.clear();
-                    sum.add_weighted(v[j][u], w);
-                    v[j][u] = sum.rounded();
-                }
+            if (!batch) break;
+            u32 k = __ffs((i32)batch) - 1;
+            batch &= batch - 1;
+            if (p.row_weights && __shfl_sync(FULL, row, k)) {
+                PieceSum<Row> sum;
+                sum.clear();
+                sum.add(v[j], __shfl_sync(FULL, weight, k));
+                sum.round(v[j]);
             }
-            store_piece(p, slot_row(p, rank, first_slot + k[j]), offset, v[j]);
+            store_piece(p, slot_row(p, rank, first_slot + k), offset, v[j]);
         }
     }
+}
+
+// The carried weights of a received row to its slot. One warp.
+template <Kind KIND> EP_SELDOM void push_carried(const SlottedCombineParams &p, SlabRow row, u32 slot, i32 position) {
+    if (lane_id() >= p.num_topk) return;
+    const float *values = at<const float>(p.carried);
+    float v = 0.0f;
+    if (KIND != Kind::BY_RANK && position >= 0) v = __ldg(values + position);
+    if (KIND == Kind::BY_RANK && row.within < p.slab_rows) v = __ldg(values + (row.source * p.slab_rows + row.within) * p.num_topk + lane_id());
+    at<float>(slot_carried(p, row.source, slot))[lane_id()] = v;
 }
 
 // One warp's piece of one received row.
 template <class Row, Kind KIND> struct Push {
     SlabRow row;
-    u32 offset, slot;
-    i32 position;            // per lane (by expert)
+    u32 slot, offset;
+    bool exists;
+    LaneExpert expert;
     Partial<Row, KIND> partial;
+    uint4 sum[SLOT_UNITS];
 
-    // Reads what there is to push; nothing is written yet.
+    // Reads what there is to push; nothing is written yet. Row by row the ranks take turns, this one last: so it is known which
+    // row it is, if it exists, before it is known how many there are.
     __device__ __forceinline__ void fetch(const SlottedCombineParams &p, u32 job, u32 sources) {
-        u32 pieces = slot_pieces(p);
-        row = find_row(p, job / pieces, sources);
-        if (!row.exists) return;
-        offset = job % pieces * SLOT_PIECE;
-        slot = (u32)at<const i32>(p.kept.recv_slots)[side_index(p, row)];
-        if constexpr (KIND != Kind::BY_RANK) position = expert_position(p, row);
-        if constexpr (KIND != Kind::EXACT) partial.fetch(p, row, position, offset);
+        SlotJob piece = slot_job(p, job);
+        offset = piece.offset;
+        row.within = sources > 1 ? piece.row / sources : piece.row;
+        row.source = p.comm.rank + 1 + piece.row - row.within * sources;
+        if (row.source >= p.comm.ranks) row.source -= p.comm.ranks;
+        exists = sources && row.within < p.max_tokens;
+        if (!exists) return;
+        u32 count = ptx::load_ahead(at<const u32>(p.kept.recv_counts) + row.source);
+        slot = ptx::load_ahead(at<const u32>(p.kept.recv_slots) + side_index(p, row));
+        if (KIND != Kind::BY_RANK) expert = ask_for_expert(p, row);
+        exists = row.within < count;
+        if (KIND != Kind::EXACT && exists) partial.fetch(p, row, expert, offset);
+    }
+
+    __device__ __forceinline__ void make(const SlottedCombineParams &p) {
+        if (KIND != Kind::EXACT && exists) partial.take(p, sum);
     }
 
     __device__ __forceinline__ void send(const SlottedCombineParams &p) {
-        if constexpr (KIND == Kind::EXACT) {
-            push_exact<Row>(p, row.source, slot - slot % p.num_topk, position, offset);
-        } else {
-            uint4 v[SLOT_UNITS];
-            partial.take(p, offset, v);
-            store_piece(p, slot_row(p, row.source, slot), offset, v);
-        }
-        if (p.carried && offset == 0 && lane_id() < p.num_topk) at<float>(slot_carried(p, row.source, slot))[lane_id()] = carried(p);
-    }
-
-    __device__ __forceinline__ float carried(const SlottedCombineParams &p) const {
-        const float *values = at<const float>(p.carried);
-        if constexpr (KIND != Kind::BY_RANK) return position >= 0 ? __ldg(values + position) : 0.0f;
-        return row.within < p.slab_rows ? __ldg(values + (row.source * p.slab_rows + row.within) * p.num_topk + lane_id()) : 0.0f;
+        if (!exists) return;
+        if constexpr (KIND == Kind::EXACT)
+            push_exact<Row>(p, row.source, slot - slot % p.num_topk, expert.position, offset);
+        else
+            store_piece(p, slot_row(p, row.source, slot), offset, sum);
+        if (p.carried && offset == 0) push_carried<KIND>(p, row, slot, expert.position);
     }
 };
 
-// All rows of `sources` ranks, this warp's first piece of which was fetched.
-template <class Row, Kind KIND> __device__ __forceinline__ void push_rows(const SlottedCombineParams &p, Push<Row, KIND> &push, u32 sources) {
-    for (u32 job = slot_warp(); push.row.exists;) {
-        push.send(p);
-        job += slot_warps();
+// From `job` on, where there is more than one job for each worker.
+template <class Row, Kind KIND> EP_SELDOM void push_more(const SlottedCombineParams &p, u32 job, u32 jobs, u32 sources) {
+    for (; job < jobs; job += job_step()) {
+        Push<Row, KIND> push;
         push.fetch(p, job, sources);
+        push.make(p);
+        push.send(p);
     }
 }
 

@@ -1,11 +1,11 @@
-// Slotted combine, for the statistics: how many rows go to each rank and come from it, as the dispatch has left it. By a warp
-// of the last block that would only wait.
+// Slotted combine, for the statistics: how many rows go to each rank and come from it, as the dispatch has left it. By the
+// warp of the last block that has no rows.
 #pragma once
 #include "slot_push.cuh"
 
 namespace ep {
 
-__device__ __forceinline__ bool is_counting_warp() { return blockIdx.x == gridDim.x - 1 && warp_id() == 1; }
+__device__ __forceinline__ bool is_counting_warp() { return blockIdx.x == gridDim.x - 1 && !is_worker(); }
 
 // Partial rows: one for each row that was received. Expert rows: one for each of its experts here, dropped or not.
 template <Kind KIND> __device__ __forceinline__ void count_slots_sent(const SlottedCombineParams &p) {

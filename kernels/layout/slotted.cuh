@@ -69,7 +69,9 @@ struct SlottedCombineParams {
     u32 num_topk, num_experts, max_tokens;
     u32 row_bytes, dtype;
     u32 window;
-    u32 stash;               // own partial sums that each warp keeps in shared memory while it waits, at least 1
+    u32 pieces, piece_magic; // of a row; and what divides by them, see SlottedCombineTuning
+    u32 slab_magic;          // the same for slab_rows
+    u32 stash;               // own partial sums that each worker keeps in shared memory while it waits, at least 1
     u32 flags;
 };
 

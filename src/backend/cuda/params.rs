@@ -299,6 +299,9 @@ shared_with_kernels! {
         row_bytes: u32,
         dtype: u32,
         window: u32,
+        pieces: u32,
+        piece_magic: u32,
+        slab_magic: u32,
         stash: u32,
         flags: u32,
     }

@@ -6,7 +6,7 @@ use super::memory::Cuda;
 use super::params::*;
 use crate::driver::Launch;
 use crate::error::Result;
-use crate::plan::device::{SlotWork, SlottedCombineTuning, COMBINE_THREADS};
+use crate::plan::device::{magic, SlotWork, SlottedCombineTuning, COMBINE_THREADS};
 
 impl Cuda {
     pub(super) fn slotted_combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
@@ -28,6 +28,9 @@ impl Cuda {
             stashes: own_rows && !call.shape.exact,
         };
         let tuning = SlottedCombineTuning::of(&self.config, &work, call.num_sms, self.site.blocks)?;
+        params.pieces = tuning.pieces;
+        params.piece_magic = tuning.piece_magic;
+        params.slab_magic = magic(params.slab_rows, self.config.experts.count() as u64 * params.slab_rows);
         params.stash = tuning.stash;
         let launch = Launch {
             blocks: tuning.blocks,

@@ -6,7 +6,7 @@ mod slotted_tuning;
 mod tuning;
 
 pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
-pub use slotted_combine_tuning::{SlotWork, SlottedCombineTuning};
+pub use slotted_combine_tuning::{magic, SlotWork, SlottedCombineTuning};
 pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{combine_slice_shift, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS};
 

@@ -9,6 +9,10 @@ use crate::plan::config::Config;
 
 /// Bytes of a row that a warp moves at once, as the kernels are written.
 const PIECE_BYTES: u64 = 1024;
+/// Warps of a block that move rows: all but the last.
+const WORKERS: u64 = COMBINE_THREADS as u64 / 32 - 1;
+/// Pieces for each block while there are SMs: one for each of an SM's schedulers, whose instructions are the time that it takes.
+const PIECES_PER_BLOCK: u64 = 4;
 /// Most pieces of own rows that a warp sums ahead, while it waits for the peers.
 const MOST_STASH: u64 = 8;
 
@@ -26,6 +30,9 @@ pub struct SlotWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlottedCombineTuning {
     pub blocks: u32,
+    /// Pieces of a row, and what divides a job's number by them.
+    pub pieces: u32,
+    pub piece_magic: u32,
     /// Pieces of own rows per warp that wait in shared memory, at least 1.
     pub stash: u32,
     pub shared_bytes: u32,
@@ -34,17 +41,37 @@ pub struct SlottedCombineTuning {
 impl SlottedCombineTuning {
     /// `asked`: SMs for this call, 0 if that is open. `limit`: of the rank.
     pub fn of(config: &Config, work: &SlotWork, asked: i32, limit: u32) -> Result<SlottedCombineTuning> {
-        let warps = u64::from(COMBINE_THREADS / 32);
-        let pieces = work.tokens.max(1) * work.row_bytes.div_ceil(PIECE_BYTES);
+        let pieces = work.row_bytes.div_ceil(PIECE_BYTES);
+        let jobs = work.tokens.max(1) * pieces;
         let spread = config.topk.min(config.num_ranks - 1).max(1) as u64;
         let blocks = match if asked == 0 { config.num_sms } else { asked } {
-            0 => (pieces * spread).div_ceil(warps).clamp(1, limit.max(1).into()) as u32,
+            0 => (jobs * spread).div_ceil(PIECES_PER_BLOCK).clamp(1, limit.max(1).into()) as u32,
             _ => Tuning::blocks(config, asked, limit)?,
         };
-        let stash = pieces.div_ceil(u64::from(blocks) * warps).clamp(1, MOST_STASH);
-        let shared = if work.stashes { stash * warps * PIECE_BYTES } else { 0 };
+        let stash = jobs.div_ceil(u64::from(blocks) * WORKERS).clamp(1, MOST_STASH);
+        let shared = if work.stashes { stash * WORKERS * PIECE_BYTES } else { 0 };
         let stash = if work.stashes { stash } else { 1 };
-        Ok(SlottedCombineTuning { blocks, stash: stash as u32, shared_bytes: shared as u32 })
+        let most = config.num_ranks as u64 * config.max_tokens as u64 * pieces + u64::from(blocks) * WORKERS;
+        Ok(SlottedCombineTuning {
+            blocks,
+            pieces: pieces as u32,
+            piece_magic: magic(pieces, most),
+            stash: stash as u32,
+            shared_bytes: shared as u32,
+        })
+    }
+}
+
+/// 2^32 / divisor, rounded up: the upper half of its product with a number up to `most` is the quotient. 0 where it is not.
+pub fn magic(divisor: u64, most: u64) -> u32 {
+    if divisor < 2 {
+        return 0;
+    }
+    let magic = (1u64 << 32).div_ceil(divisor);
+    let excess = magic * divisor - (1 << 32);
+    match most < 1 << 32 && most.saturating_mul(excess) < 1 << 32 {
+        true => magic as u32,
+        false => 0,
     }
 }
 
@@ -68,15 +95,15 @@ mod tests {
     }
 
     #[test]
-    fn a_warp_for_every_piece_up_to_the_device() {
-        assert_eq!(launch(2, 0, 0).unwrap().blocks, 1);
-        assert_eq!(launch(2, 1, 0).unwrap().blocks, 1);
-        assert_eq!(launch(2, 32, 0).unwrap().blocks, 28);
-        assert_eq!(launch(8, 8, 0).unwrap().blocks, 49);
+    fn few_pieces_for_each_block_up_to_the_device() {
+        assert_eq!(launch(2, 0, 0).unwrap().blocks, 4);
+        assert_eq!(launch(2, 1, 0).unwrap().blocks, 4);
+        assert_eq!(launch(2, 32, 0).unwrap().blocks, 112);
+        assert_eq!(launch(8, 2, 0).unwrap().blocks, 49);
         let all = launch(2, 128, 0).unwrap();
-        assert_eq!((all.blocks, all.stash, all.shared_bytes), (112, 1, 16 << 10));
+        assert_eq!((all.blocks, all.stash, all.shared_bytes), (132, 1, 15 << 10));
         let many = launch(2, 512, 0).unwrap();
-        assert_eq!((many.blocks, many.stash, many.shared_bytes), (132, 4, 64 << 10));
+        assert_eq!((many.blocks, many.stash, many.shared_bytes), (132, 4, 60 << 10));
     }
 
     #[test]
@@ -84,5 +111,17 @@ mod tests {
         let few = launch(2, 128, 4).unwrap();
         assert_eq!((few.blocks, few.stash), (4, 8));
         assert!(launch(2, 128, 133).is_err());
+    }
+
+    #[test]
+    fn products_divide_as_divisions_do() {
+        for (divisor, most) in [(2, u64::from(u32::MAX)), (3, 1 << 20), (7, 1 << 29), (14, 1 << 28), (256, 1 << 31), (1000, 4_000_000)] {
+            let magic = magic(divisor, most);
+            assert_ne!(magic, 0);
+            for n in (0..1000).flat_map(|i| [i, i * divisor, (i + 1) * divisor - 1, most - i]).filter(|&n| n <= most) {
+                assert_eq!((n * u64::from(magic)) >> 32, n / divisor, "{n} / {divisor}");
+            }
+        }
+        assert_eq!([magic(0, 9), magic(1, 9), magic(1000, 1 << 31), magic(8, 1 << 32)], [0; 4]);
     }
 }
