@@ -7,19 +7,35 @@ namespace ep {
 
 enum Guard : u32 { WRITE_AT_ONCE = 0, ENTRY_BARRIER = 1, REFUSED = 2, WAIT_READ = 3 };
 
-// For who will write a window, whose last reads ended at words.ends, at or before the next epoch.
-__device__ __forceinline__ Guard guard_of_window(const CommParams &c, const OperationState &op, u32 kind, u32 window) {
-    u64 ends = op.words.ends[kind][window];
-    if (ends > op.epoch) return REFUSED;
+// The buffer's words that a guard is found from.
+struct GuardWords {
+    u64 epoch;               // of the operation, the next one
+    u64 in_flight, received;
+    u64 ends;                // of the window
+};
+
+__device__ __forceinline__ GuardWords guard_words(const OperationState &op, u32 kind, u32 window) {
+    return {op.epoch, op.words.in_flight, op.words.received, op.words.ends[kind][window]};
+}
+
+// The same for a thread that decides before `begin`.
+__device__ __forceinline__ GuardWords ask_for_guard(const CommParams &c, u32 kind, u32 window) {
+    const BufferWords &w = buffer_state(c)->words;
+    return {ptx::load_relaxed_gpu(&w.epoch) + 1, ptx::load_relaxed_gpu(&w.in_flight), ptx::load_relaxed_gpu(&w.received), ptx::load_relaxed_gpu(&w.ends[kind][window])};
+}
+
+// For who will write a window, whose last reads ended at w.ends, at or before the next epoch.
+__device__ __forceinline__ Guard guard_of_window(const CommParams &c, const GuardWords &w) {
+    if (w.ends > w.epoch) return REFUSED;
     if (c.sync == SYNC_BARRIER) return ENTRY_BARRIER;
-    if (c.sync == SYNC_ACK && ends != 0) return WAIT_READ;
-    return ends <= op.words.received ? WRITE_AT_ONCE : ENTRY_BARRIER;
+    if (c.sync == SYNC_ACK && w.ends != 0) return WAIT_READ;
+    return w.ends <= w.received ? WRITE_AT_ONCE : ENTRY_BARRIER;
 }
 
 // For an operation that will write it itself. `counted`: a count exchange comes before the first row and is the barrier.
-__device__ __forceinline__ Guard guard_of(const CommParams &c, const OperationState &op, u32 kind, u32 window, bool counted) {
-    if (op.words.in_flight > c.in_flight) return REFUSED;
-    Guard guard = guard_of_window(c, op, kind, window);
+__device__ __forceinline__ Guard guard_of(const CommParams &c, const GuardWords &w, bool counted) {
+    if (w.in_flight > c.in_flight) return REFUSED;
+    Guard guard = guard_of_window(c, w);
     return counted && guard != REFUSED ? WRITE_AT_ONCE : guard;
 }
 

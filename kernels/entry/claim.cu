@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) deepep_claim(const __grid_
     if (!begin_alone(p.comm, op, record)) return;
     u64 bit = 1ull << p.window;
     bool mine = op.held.claim == 1 + p.window;
-    Guard guard = p.pulled ? guard_of_window(p.comm, op, COMBINE_WINDOW, p.window) : WRITE_AT_ONCE;
+    Guard guard = p.pulled ? guard_of_window(p.comm, guard_words(op, COMBINE_WINDOW, p.window)) : WRITE_AT_ONCE;
     if (op.words.claimed & bit && !mine) guard = REFUSED;
     if (threadIdx.x == 0 && guard != REFUSED) {
         record->claim = 1 + p.window;

@@ -11,7 +11,7 @@ struct CombineShared {
     OperationState op;
     u64 tokens, rows, expert_rows, link_rows, capacity;
     bool no_dispatch;        // the handle's last dispatch was refused
-    Guard guard;             // as one warp has found it (slotted)
+    Guard guard;             // as the last thread has found it (slotted)
     u32 taken;               // of this block's tokens: those that a warp has taken on itself (REDUCED)
 };
 
@@ -64,23 +64,30 @@ template <class P> EP_SELDOM void end_combine(const P &p, CombineShared &s) {
     finish(p.comm, s.op, o);
 }
 
+// What a combine's guard is found from.
+struct CombineGuard {
+    GuardWords words;
+    u64 claimed, claim;      // of the buffer; of the handle
+    bool no_dispatch;        // the handle's last dispatch was refused
+};
+
 // Whether the window, with the area that goes with it, is this handle's or nobody's.
-template <class P> __device__ __forceinline__ bool may_use_window(const P &p, const OperationState &op) {
-    if (op.held.claim == 1 + p.window) return true;
-    return !(p.flags & CLAIMED) && !(op.words.claimed >> p.window & 1);
+template <class P> __device__ __forceinline__ bool may_use_window(const P &p, const CombineGuard &g) {
+    if (g.claim == 1 + p.window) return true;
+    return !(p.flags & CLAIMED) && !(g.claimed >> p.window & 1);
 }
 
-// After begin: none, where the window was guarded when it was claimed.
-template <class P> __device__ __forceinline__ Guard find_guard(const P &p, const CombineShared &s) {
-    if (s.no_dispatch || !may_use_window(p, s.op) || s.op.words.in_flight > p.comm.in_flight) return REFUSED;
-    return p.flags & GUARDED ? WRITE_AT_ONCE : guard_of(p.comm, s.op, COMBINE_WINDOW, p.window, false);
+// None, where the window was guarded when it was claimed.
+template <class P> __device__ __forceinline__ Guard find_guard(const P &p, const CombineGuard &g) {
+    if (g.no_dispatch || !may_use_window(p, g) || g.words.in_flight > p.comm.in_flight) return REFUSED;
+    return p.flags & GUARDED ? WRITE_AT_ONCE : guard_of(p.comm, g.words, false);
 }
 
 // After begin: passes the guard. All threads of every block.
 template <class P> __device__ __forceinline__ bool guard_combine(const P &p, CombineShared &s, Guard &guard) {
     guard = WRITE_AT_ONCE;
     if (s.op.status != SUCCESS) return false;
-    guard = find_guard(p, s);
+    guard = find_guard(p, CombineGuard{guard_words(s.op, COMBINE_WINDOW, p.window), s.op.words.claimed, s.op.held.claim, s.no_dispatch});
     return enter_window(p.comm, s.op, guard, COMBINE_WINDOW, p.window);
 }
 

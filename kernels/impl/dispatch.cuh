@@ -158,7 +158,7 @@ template <class Params> __device__ __forceinline__ bool is_area_taken(const Para
 // row.
 template <class Params> __device__ __forceinline__ Guard guard_dispatch(const Params &p, const OperationState &op, bool counted) {
     bool taken = op.held.open || op.held.area || is_area_taken(p, op);
-    return taken ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, counted);
+    return taken ? REFUSED : guard_of(p.comm, guard_words(op, DISPATCH_WINDOW, p.window), counted);
 }
 
 // Before a dispatch may write. False: it has failed or is refused.

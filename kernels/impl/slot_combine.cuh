@@ -38,6 +38,10 @@ __device__ __forceinline__ void name_combine(const SlottedCombineParams &p, cons
     name_operation(p.comm, s.op);
 }
 
+__device__ __forceinline__ CombineGuard ask_for_combine_guard(const SlottedCombineParams &p, const HandleRecord *record) {
+    return {ask_for_guard(p.comm, COMBINE_WINDOW, p.window), ptx::load_relaxed_gpu(&buffer_state(p.comm)->words.claimed), record->claim, record->dispatch_refused != 0};
+}
+
 // A send has no sums to make ready.
 struct NoSums {
     __device__ __forceinline__ void ask(const SlottedCombineParams &) {}
@@ -45,32 +49,24 @@ struct NoSums {
 };
 
 // Rows to the slots of the peers, and the word that they have come. What the workers push first and what `sums` needs first is
-// on its way before the buffer's state is known; the last warp finds the guard and tells the peers. False: the operation has
-// ended.
+// on its way before the buffer's state is known. The last thread finds the guard from what it has asked for itself; its warp tells
+// the peers. False: the operation has ended.
 template <class Row, Kind KIND, class Sums> __device__ __forceinline__ bool push_all(const SlottedCombineParams &p, CombineShared &s, u32 sources, Sums &sums) {
     const HandleRecord *record = at<HandleRecord>(p.record);
     Started started = start(p.comm, record);
-    u64 tokens = record->num_tokens, refused = record->dispatch_refused;
+    u64 tokens = record->num_tokens;
     u32 count = ask_for_count(p);
     Push<Row, KIND> push;
     if (is_worker()) {
         sums.ask(p);
         push.fetch(p, first_job(), sources);
         sums.follow(p, (u32)tokens);
-    }
-    if (threadIdx.x == 0) {
-        s.tokens = tokens;
-        s.no_dispatch = refused;
+        push.make(p);
+    } else if (is_last_thread()) {
+        s.guard = find_guard(p, ask_for_combine_guard(p, record));
     }
     begin(p.comm, s.op, started);
     if (s.op.status != SUCCESS) return false;
-    if (is_worker()) {
-        push.make(p);
-    } else {
-        Guard guard = find_guard(p, s);
-        if (lane_id() == 0) s.guard = guard;
-    }
-    __syncthreads();
     if (s.guard != WRITE_AT_ONCE && !enter_window(p.comm, s.op, s.guard, COMBINE_WINDOW, p.window)) return false;
     bool alive = false;
     if (is_worker()) {
@@ -88,27 +84,32 @@ template <class Row, Kind KIND, class Sums> __device__ __forceinline__ bool push
     return true;
 }
 
-// The sums of all tokens, and the end of the operation. The workers are to have asked for what comes first.
-template <class Row, Kind KIND>
-__device__ __forceinline__ void sum_all(const SlottedCombineParams &p, CombineShared &s, SlotSums<Row, KIND> &sums, u64 turn, const Outcome &o, char *shared) {
+// The sums of all tokens, and the end of the operation. The workers are to have asked for what comes first. make_outcome: by who
+// needs it, so that nobody else has it at hand all the time.
+template <class Row, Kind KIND, class MakeOutcome>
+__device__ __forceinline__ void sum_all(const SlottedCombineParams &p, CombineShared &s, SlotSums<Row, KIND> &sums, u64 turn, MakeOutcome make_outcome, char *shared) {
     OperationState &op = s.op;
     if (is_worker()) {
         sums.prepare(p, shared);
         if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) sums.sum(p, shared);
     } else {
-        settle(p, op, o);
+        settle(p, op, make_outcome());
         if (is_counting_warp()) count_slots_received<KIND>(p);
     }
+    Outcome o = make_outcome();
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }
 
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(const SlottedCombineParams &p, CombineShared &s, char *shared) {
     SlotSums<Row, KIND> sums;
     if (!push_all<Row, KIND>(p, s, pushed_sources(p), sums)) return end_combine(p, s);
-    Outcome o = combine_outcome(p, s.op, s.guard);
-    o.received = true;
-    o.ends = s.op.epoch + 1;
-    sum_all(p, s, sums, s.op.words.sent[DATA], o, shared);
+    auto make_outcome = [&] {
+        Outcome o = combine_outcome(p, s.op, s.guard);
+        o.received = true;
+        o.ends = s.op.epoch + 1;
+        return o;
+    };
+    sum_all(p, s, sums, s.op.words.sent[DATA], make_outcome, shared);
 }
 
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(const SlottedCombineParams &p, CombineShared &s) {
@@ -122,17 +123,20 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(con
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(const SlottedCombineParams &p, CombineShared &s, char *shared) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
-    Outcome o = no_outcome();
-    o.received = true;
-    o.kind = COMBINE_WINDOW;
-    o.window = p.window;
-    o.ends = next;
+    auto make_outcome = [&] {
+        Outcome o = no_outcome();
+        o.received = true;
+        o.kind = COMBINE_WINDOW;
+        o.window = p.window;
+        o.ends = next;
+        return o;
+    };
     SlotSums<Row, KIND> sums;
     if (is_worker()) {
         sums.ask(p);
         sums.follow(p, (u32)s.tokens);
     }
-    sum_all(p, s, sums, turn, o, shared);
+    sum_all(p, s, sums, turn, make_outcome, shared);
 }
 
 } // namespace ep
