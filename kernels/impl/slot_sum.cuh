@@ -103,9 +103,7 @@ __device__ __forceinline__ void sum_slots(const SlottedCombineParams &p, u32 tok
     store_piece(p, p.out.x + token * p.out.stride, offset, out);
 }
 
-__device__ __forceinline__ u32 sum_warps() { return gridDim.x * (worker_threads() / WARP); }
-
-// The tokens of one worker: prepared before the peers' rows are here, then summed.
+// The tokens of one warp: prepared before the peers' rows are here, then summed.
 template <class Row, Kind KIND> struct SlotSums {
     u32 pieces, jobs;
     SlotTerms first;
@@ -120,7 +118,7 @@ template <class Row, Kind KIND> struct SlotSums {
         pieces = slot_pieces(p);
         jobs = tokens * pieces;
         for (u32 round = p.stash; round-- > 0;) {
-            u32 job = slot_warp() + round * sum_warps();
+            u32 job = slot_warp() + round * slot_warps();
             if (job >= jobs) continue;
             first = slot_terms(p, job / pieces, load_slot_route(p, job / pieces));
             if (KIND == Kind::EXACT || first.own == FULL) continue;
@@ -135,7 +133,7 @@ template <class Row, Kind KIND> struct SlotSums {
         SlotTerms terms = first;
         u32 round = 0;
         for (u32 job = slot_warp(); job < jobs; round++) {
-            u32 token = job / pieces, offset = job % pieces * SLOT_PIECE, next = job + sum_warps();
+            u32 token = job / pieces, offset = job % pieces * SLOT_PIECE, next = job + slot_warps();
             SlotRoute route;
             if (next < jobs) route = load_slot_route(p, next / pieces);
             uint4 own[SLOT_UNITS] = {};
