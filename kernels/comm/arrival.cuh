@@ -35,24 +35,19 @@ __device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blo
 
 __device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks) { announce(c, block, blocks, has_peer(c)); }
 
-// Those threads of a block that wait and then read what has come. The last warp keeps the books meanwhile.
-constexpr u32 WORKERS_BARRIER = 1;
-__device__ __forceinline__ u32 worker_threads() { return blockDim.x - WARP; }
-__device__ __forceinline__ bool is_worker() { return threadIdx.x < worker_threads(); }
-
-// All workers of a block wait until operation `turn` has come from every peer; its epoch is op.epoch. Afterwards each of them
+// All threads of a block wait until operation `turn` has come from every peer; its epoch is op.epoch. Afterwards each of them
 // sees the rows. False: why is noted in op, and `leave` ends the operation. counts: in one block, for the statistics.
 __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationState &op, u64 turn, bool counts) {
     u64 begun = ptx::nanoseconds();
-    u32 half = worker_threads() / WARP / 2 * WARP;
+    u32 half = blockDim.x / WARP / 2 * WARP;
     bool failed = false;
     if (threadIdx.x < half) {
         for (u32 peer = threadIdx.x; peer < c.ranks; peer += half)
             if (is_alive(c, peer) && !wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0, counts)) failed = true;
     } else {
-        failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, worker_threads() - half);
+        failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half);
     }
-    if (ptx::barrier_or(WORKERS_BARRIER, worker_threads(), failed)) return false;
+    if (__syncthreads_or(failed)) return false;
     if (counts && threadIdx.x == half) {
         count_waits(c, begun);
         stamp(c, RECEIVED);

@@ -25,7 +25,7 @@ struct DispatchShared {
 };
 
 // Tickets of a dispatch.
-enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
+enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4, TICKET_BAD_ID = 7 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.given.num_tokens_device) return p.given.num_tokens;

@@ -16,13 +16,10 @@ __device__ __forceinline__ bool acknowledges(const SlottedCombineParams &p, cons
     return p.comm.sync == SYNC_ACK && (o.received || op.held.open);
 }
 
-// Every block's last thread, once it needs the buffer's words no more: block 0 stores the outcome ahead of the end, unless
+// The last thread, once it needs the buffer's words no more: that of block 0 stores the outcome ahead of the end, unless
 // the peers are to be told of it then. (A failure poisons the buffer, whose words then count no more.)
 __device__ __forceinline__ void settle(const SlottedCombineParams &p, OperationState &op, const Outcome &o) {
-    if (!is_last_thread()) return;
-    if (blockIdx.x != 0) return check_in(p.comm, false);
-    bool bad = false;
-    if (!await_check_in(p.comm, op, bad)) return;
+    if (blockIdx.x != 0 || !is_last_thread() || !await_check_in(p.comm, op)) return;
     if (o.received)
         at<HandleRecord>(p.record)->combining = 0;
     else
@@ -67,6 +64,7 @@ template <class Row, Kind KIND, class Sums> __device__ __forceinline__ bool push
     }
     begin(p.comm, s.op, started);
     if (s.op.status != SUCCESS) return false;
+    check_in(p.comm);
     if (s.guard != WRITE_AT_ONCE && !enter_window(p.comm, s.op, s.guard, COMBINE_WINDOW, p.window)) return false;
     bool alive = false;
     if (is_worker()) {
@@ -91,11 +89,11 @@ __device__ __forceinline__ void sum_all(const SlottedCombineParams &p, CombineSh
     OperationState &op = s.op;
     if (is_worker()) {
         sums.prepare(p, shared);
-        if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) sums.sum(p, shared);
     } else {
         settle(p, op, make_outcome());
         if (is_counting_warp()) count_slots_received<KIND>(p);
     }
+    if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0) && is_worker()) sums.sum(p, shared);
     Outcome o = make_outcome();
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }
@@ -123,6 +121,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(con
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(const SlottedCombineParams &p, CombineShared &s, char *shared) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
+    check_in(p.comm);
     auto make_outcome = [&] {
         Outcome o = no_outcome();
         o.received = true;

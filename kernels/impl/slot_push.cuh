@@ -30,6 +30,10 @@ __device__ __forceinline__ SlotJob slot_job(const SlottedCombineParams &p, u32 j
     return {row, (job - row * p.pieces) * SLOT_PIECE};
 }
 
+// The last warp of a block keeps the books; the others are its workers.
+__device__ __forceinline__ u32 worker_threads() { return blockDim.x - WARP; }
+__device__ __forceinline__ bool is_worker() { return threadIdx.x < worker_threads(); }
+
 // Workers take jobs in this order, so that neighbours in a row go to different SMs.
 __device__ __forceinline__ u32 first_job() { return warp_id() * gridDim.x + blockIdx.x; }
 __device__ __forceinline__ u32 job_step() { return gridDim.x * (worker_threads() / WARP); }

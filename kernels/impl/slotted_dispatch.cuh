@@ -12,7 +12,7 @@ namespace ep {
 struct SlottedShared {
     OperationState op;
     Guard guard;
-    u32 bad_id;              // a token of this block has one
+    u32 bad_id;              // some token has one, the same in every block
     u32 no_room;             // it has been sent, so it is received, but handed out it cannot be
 };
 
@@ -22,6 +22,7 @@ EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, b
     if (has_outputs) write_no_slots(p, told_stamp(p), by_expert, whole_block());
     if (op.status != BUSY) return;
     if (!pass_ticket(p.comm, op, TICKET_REFUSED) || threadIdx.x != 0) return;
+    forget_check_in(p.comm);
     report_soft(p.comm, op, BUSY, -1, -1);
     at<HandleRecord>(p.record)->dispatch_refused = 1;
     finish(p.comm, op, no_outcome());
@@ -93,18 +94,18 @@ __device__ __forceinline__ void send_pieces(const SlottedDispatchParams &p, cons
 // What lies beside the rows of the chunk's own tokens, from the `from`-th own token on. One of the side warps.
 template <bool BY_EXPERT, bool CAST>
 __device__ inline void send_beside(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, SideGroup group, u32 from,
-                                   Tokens chunk, bool &bad) {
+                                   Tokens chunk) {
     u32 index = warp_id() - deal.warps, warps = blockDim.x / WARP - deal.warps, per_group = tokens_of_group(p);
     for (u32 j = from + index * per_group; deal.own.token(j) < chunk.end; j += warps * per_group) {
         if (j != index * per_group) group = load_side_group(p, given, deal.own, j);
         group.valid = group.valid && group.token < chunk.end;
-        send_side_group<BY_EXPERT>(p, r, group, chunk.begin, bad);
+        send_side_group<BY_EXPERT>(p, r, group, chunk.begin);
     }
     if (!CAST && p.scale_bytes)
         for (u32 j = from + index; deal.own.token(j) < chunk.end; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
 }
 
-// More tokens than are counted at once: chunk by chunk. All threads. Whether there were bad ids.
+// More tokens than are counted at once: chunk by chunk. All threads. Whether this one has seen bad ids.
 template <bool BY_EXPERT, bool CAST>
 EP_SELDOM bool send_more(const SlottedDispatchParams &p, Routing r, GivenRouting given, RowDeal deal, FirstLoads f, u32 count) {
     bool bad = false;
@@ -112,14 +113,14 @@ EP_SELDOM bool send_more(const SlottedDispatchParams &p, Routing r, GivenRouting
     for (u32 begin = chunk_tokens; begin < count; begin += chunk_tokens) {
         next_chunk(r);
         Tokens chunk = {begin, min(begin + chunk_tokens, count)};
-        mark_chunk(p, r, given, chunk, count, load_pairs(p, given, chunk, threadIdx.x));
+        bad |= mark_chunk(p, r, given, chunk, count, load_pairs(p, given, chunk, threadIdx.x));
         __syncthreads();
         if (is_row_warp(deal)) {
             ReadyPiece<CAST> ready;
             ready.make(p, f.piece, f.at.offset());
             send_pieces<CAST>(p, r, deal, f, ready, chunk);
         } else {
-            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, deal.own.below(begin), chunk, bad);
+            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, deal.own.below(begin), chunk);
         }
     }
     return bad;
@@ -147,15 +148,16 @@ __device__ __forceinline__ Outcome received_outcome(const SlottedDispatchParams 
 // Blocks that receive: few where there is little to do, so that few poll.
 template <bool BY_EXPERT> __device__ __forceinline__ u32 receivers(const SlottedDispatchParams &p, const RankOutputs &outputs) {
     if (BY_EXPERT || p.flags & (COPY_OUT | COPY_SCALES)) return gridDim.x;
-    return min(div_up(outputs.total(), worker_threads()), gridDim.x);
+    return min(div_up(outputs.total(), blockDim.x), gridDim.x);
 }
 
-// The workers of every block: wait for the peers and write the outputs, in blocks that have a part in it.
+// All threads: wait for the peers and write the outputs, in blocks that have a part in it.
 template <bool BY_EXPERT> __device__ __forceinline__ void receive_slotted(const SlottedDispatchParams &p, const Routing &r, SlottedShared &s, u64 turn) {
     OperationState &op = s.op;
     RankOutputs outputs = {};
     if (!BY_EXPERT) outputs = rank_outputs(p);
-    Team t = {threadIdx.x, worker_threads(), WORKERS_BARRIER, blockIdx.x, receivers<BY_EXPERT>(p, outputs)};
+    Team t = whole_block();
+    t.blocks = receivers<BY_EXPERT>(p, outputs);
     if (t.block >= t.blocks) return;
     bool here = wait_arrivals(p.comm, op, turn, blockIdx.x == 0);
     if (!here || s.no_room)
@@ -166,12 +168,10 @@ template <bool BY_EXPERT> __device__ __forceinline__ void receive_slotted(const 
         receive_by_rank(p, r, op, outputs, t, r.masks);
 }
 
-// The last thread of every block, when it needs the buffer's words no more. That of block 0 stores what this operation
-// changes while the peers' rows are still on their way. (A failure poisons the buffer, whose words then count no more.)
-EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sends, u32 count, Outcome o) {
-    bool bad = s.bad_id;
-    if (blockIdx.x != 0) return check_in(p.comm, bad);
-    if (!await_check_in(p.comm, s.op, bad)) return;
+// One thread of block 0, when it needs the buffer's words no more: stores what this operation changes while the peers' rows are
+// still on their way. (A failure poisons the buffer, whose words then count no more.)
+__device__ __forceinline__ void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sends, u32 count, const Outcome &o) {
+    if (!await_check_in(p.comm, s.op)) return;
     if (sends) {
         keep_sent(p, s.op, count);
         ptx::add_relaxed_gpu(&counters(p.comm)->dispatches, 1);
@@ -185,7 +185,11 @@ EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sen
         if (!(p.comm.launch & CAPTURED)) record->told = p.comm.launch;
     }
     if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
-    if (bad) report_bad_id(p, s.op);
+}
+
+// All threads of every block, when there were bad ids: their side warps have noted where.
+EP_SELDOM void end_bad_ids(const SlottedDispatchParams &p, OperationState &op) {
+    if (pass_ticket(p.comm, op, TICKET_BAD_ID) && threadIdx.x == 0) report_bad_id(p, op);
 }
 
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -206,31 +210,31 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (keeps_books) s.bad_id = s.no_room = 0;
     begin(p.comm, op, started);
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, WHOLE);
+    check_in(p.comm);
 
     Tokens chunk = {0, min(r.words * 32, count)};
     if (warp_id() == blockDim.x / WARP - 1) find_guard(p, s);
-    mark_chunk(p, r, given, chunk, count, first.experts);
+    if (mark_chunk(p, r, given, chunk, count, first.experts)) s.bad_id = 1;
     ReadyPiece<CAST> ready;
     if (is_row_warp(deal)) ready.make(p, first.piece, first.at.offset()); // cast while others still count
     __syncthreads();
     Guard guard = s.guard;
     if (guard != WRITE_AT_ONCE && !enter_slowly(p, s)) return end_slotted(p, op, BY_EXPERT, WHOLE);
 
-    bool bad = false;
     if (is_row_warp(deal))
         send_pieces<CAST>(p, r, deal, first, ready, chunk);
     else
-        send_beside<BY_EXPERT, CAST>(p, r, given, deal, first.group, 0, chunk, bad);
-    if (chunk.end < count) bad |= send_more<BY_EXPERT, CAST>(p, r, given, deal, first, count);
+        send_beside<BY_EXPERT, CAST>(p, r, given, deal, first.group, 0, chunk);
+    if (chunk.end < count && send_more<BY_EXPERT, CAST>(p, r, given, deal, first, count)) s.bad_id = 1;
     send_counts(p, r, blockIdx.x, gridDim.x);
-    if (bad) s.bad_id = 1;
     __syncthreads();
     if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);
 
     Outcome o = slotted_outcome(p, guard);
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
-    if (keeps_books) settle(p, s, true, count, o);
-    if (WHOLE && is_worker()) receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA]);
+    if (keeps_books && blockIdx.x == 0) settle(p, s, true, count, o);
+    if (WHOLE) receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA]);
+    if (s.bad_id) end_bad_ids(p, op);
     leave(p.comm, op, op.words.sent[DATA], o, o.received && acknowledges(p));
 }
 
@@ -243,8 +247,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     bool refused = record->dispatch_refused != 0;
     bool keeps_books = threadIdx.x == blockDim.x - 1;
     r.stamp = told_stamp(p);
-    init_ranks(p, r);
-    if (keeps_books) s.bad_id = 0;
+    init_ranks(p, r, threadIdx.x);
     begin(p.comm, op, started);
     u64 next = op.epoch;
     __syncthreads();
@@ -255,9 +258,10 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     }
     __syncthreads();
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
+    check_in(p.comm);
     Outcome o = received_outcome(p, no_outcome(), next);
-    if (keeps_books) settle(p, s, false, 0, o);
-    if (is_worker()) receive_slotted<BY_EXPERT>(p, r, s, turn);
+    if (keeps_books && blockIdx.x == 0) settle(p, s, false, 0, o);
+    receive_slotted<BY_EXPERT>(p, r, s, turn);
     leave(p.comm, op, turn, o, acknowledges(p));
 }
 

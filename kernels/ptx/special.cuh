@@ -28,21 +28,6 @@ __device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_re
 // A barrier of `threads` threads of the block; number 0 is __syncthreads().
 __device__ __forceinline__ void barrier_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
-// The same, and whether any of them votes for it.
-__device__ __forceinline__ bool barrier_or(u32 number, u32 threads, bool vote) {
-    u32 r;
-    asm volatile("{\n\t"
-                 ".reg .pred p, q;\n\t"
-                 "setp.ne.u32 p, %3, 0;\n\t"
-                 "bar.red.or.pred q, %1, %2, p;\n\t"
-                 "selp.u32 %0, 1, 0, q;\n\t"
-                 "}"
-                 : "=r"(r)
-                 : "r"(number), "r"(threads), "r"((u32)vote)
-                 : "memory");
-    return r != 0;
-}
-
 __device__ __forceinline__ u32 warp_min(u32 v) {
     u32 r;
     asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(v));

@@ -73,10 +73,10 @@ bool meet(unsigned number, unsigned threads, bool vote, bool votes) {
 
 bool block_barrier(bool vote, bool has_vote) { return meet(0, unsigned(current->block.threads.size()), vote, has_vote); }
 
-bool named_barrier(unsigned number, unsigned threads, bool vote, bool has_vote) {
+void named_barrier(unsigned number, unsigned threads) {
     if (number >= BARRIERS || threads == 0 || threads % WARP || threads > current->block.threads.size())
         violation("barrier %u of %u threads", number, threads);
-    return meet(number, threads, vote, has_vote);
+    meet(number, threads, false, false);
 }
 
 } // namespace emulator

@@ -33,7 +33,7 @@ uint64_t nanoseconds();
 const uint64_t *collect(Collective what, unsigned mask, uint64_t value);
 // Of the whole block; whether any thread voted for it.
 bool block_barrier(bool vote, bool has_vote);
-bool named_barrier(unsigned number, unsigned threads, bool vote, bool has_vote);
+void named_barrier(unsigned number, unsigned threads);
 
 // Shared memory of this thread's block, filled with garbage at the start.
 void *dynamic_shared();

@@ -19,8 +19,7 @@ inline void fence_proxy_async_shared() {}
 inline void fence_acq_rel_sys() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline void fence_acq_rel_gpu() {}
 
-inline void barrier_sync(u32 number, u32 threads) { emulator::named_barrier(number, threads, false, false); }
-inline bool barrier_or(u32 number, u32 threads, bool vote) { return emulator::named_barrier(number, threads, vote, true); }
+inline void barrier_sync(u32 number, u32 threads) { emulator::named_barrier(number, threads); }
 
 template <class T, class Join> inline T reduce(emulator::Collective what, T v, Join join) {
     const uint64_t *values = emulator::collect(what, FULL, emulator::bits_of(v));
