@@ -115,10 +115,20 @@ mod tests {
 
     #[test]
     fn products_divide_as_divisions_do() {
-        for (divisor, most) in [(2, u64::from(u32::MAX)), (3, 1 << 20), (7, 1 << 29), (14, 1 << 28), (256, 1 << 31), (1000, 4_000_000)] {
+        for (divisor, most) in [
+            (2, u64::from(u32::MAX)),
+            (3, 1 << 20),
+            (7, 1 << 29),
+            (14, 1 << 28),
+            (256, 1 << 31),
+            (1000, 4_000_000),
+        ] {
             let magic = magic(divisor, most);
             assert_ne!(magic, 0);
-            for n in (0..1000).flat_map(|i| [i, i * divisor, (i + 1) * divisor - 1, most - i]).filter(|&n| n <= most) {
+            for n in (0..1000)
+                .flat_map(|i| [i, i * divisor, (i + 1) * divisor - 1, most - i])
+                .filter(|&n| n <= most)
+            {
                 assert_eq!((n * u64::from(magic)) >> 32, n / divisor, "{n} / {divisor}");
             }
         }
