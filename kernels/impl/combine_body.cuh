@@ -34,26 +34,27 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
 }
 
 // Sums all tokens, and counts what came from where.
-template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(const CombineParams &p, CombineShared &s, i32 *tally) {
-    u32 block_warps = blockDim.x / WARP;
+template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(const CombineParams &p, CombineShared &s, char *dynamic) {
+    Ring ring = sum_ring(dynamic, p.stages);
+    i32 *tally = reinterpret_cast<i32 *>(behind_sum_rings(dynamic, p.stages));
     if (!BY_ROW) {
         for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) tally[r] = 0;
         __syncthreads();
     }
-    pull_rows<Row, BY_ROW>(p, s.tokens, tally, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
+    pull_rows<Row, BY_ROW>(p, s.tokens, ring, tally);
     if (BY_ROW) return;
     __syncthreads();
     for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) count_received(p.comm, r, (u32)tally[r], p.row_bytes);
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, i32 *tally) {
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, char *dynamic) {
     OperationState &op = s.op;
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     bool last = offer_rows<Row, BY_ROW>(p, s);
     if (last && is_last_warp()) count_combine<BY_ROW>(p, s, true, true);
     if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) return;
-    sum_tokens<Row, BY_ROW>(p, s, tally);
+    sum_tokens<Row, BY_ROW>(p, s, dynamic);
     end_receive(p, s, combine_outcome(p, op, guard), op.epoch + 1);
 }
 
@@ -70,13 +71,13 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     finish(p.comm, op, o);
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, i32 *tally) {
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, char *dynamic) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
     bool first = blockIdx.x == 0;
     if (first && is_last_warp()) count_combine<BY_ROW>(p, s, false, true);
     if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, first)) return;
-    sum_tokens<Row, BY_ROW>(p, s, tally);
+    sum_tokens<Row, BY_ROW>(p, s, dynamic);
     end_receive(p, s, no_outcome(), next);
 }
 
