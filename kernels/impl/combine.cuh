@@ -51,7 +51,7 @@ template <bool BY_ROW> __device__ __forceinline__ Terms pull_terms(const Combine
 // on its way while the one before is summed.
 template <bool BY_ROW> struct PullJobs {
     const CombineParams &p;
-    i32 *tally;              // expert rows from each rank that this block has pulled
+    i32 *tally;              // EXACT: expert rows from each rank that this block has pulled
     u32 pieces;              // of a token
     u32 whole;               // tokens that are one job each; every piece of the others is one
     u32 next, jobs, warps;
@@ -59,15 +59,16 @@ template <bool BY_ROW> struct PullJobs {
     float start;             // what sums begin with: nothing, or a zero that changes no bias, also none of -0
     Route route;             // of `next`
 
-    // Warp `index` of `warps` of the whole operation.
-    __device__ __forceinline__ PullJobs(const CombineParams &params, u64 tokens, i32 *t, u32 index, u32 all) : p(params), tally(t), next(index), warps(all) {
+    // Of the calling warp.
+    __device__ __forceinline__ PullJobs(const CombineParams &params, u64 tokens, i32 *t) : p(params), tally(t) {
+        next = blockIdx.x * (blockDim.x / WARP) + warp_id();
+        warps = gridDim.x * (blockDim.x / WARP);
         pieces = div_up(p.row_bytes, PIECE);
         whole = (u32)tokens / warps * warps;
         jobs = whole + ((u32)tokens - whole) * pieces;
         u32 biases = __ballot_sync(FULL, lane_id() < 2 && p.out.bias[lane_id() & 1]);
         leading = __popc(biases);
         start = biases & 1 ? -0.0f : 0.0f;
-        ask();
     }
 
     __device__ __forceinline__ bool more() const { return next < jobs; }
@@ -93,15 +94,21 @@ template <bool BY_ROW> struct PullJobs {
     __device__ __forceinline__ u64 target(u64 token) const { return p.out.x + token * p.out.stride; }
 };
 
-// This warp's share of all sums, through its ring.
-template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, const Ring &ring, i32 *tally) {
-    u32 warps = blockDim.x / WARP;
-    PullJobs<BY_ROW> jobs(p, tokens, tally, blockIdx.x * warps + warp_id(), gridDim.x * warps);
+// Which rows a warp sums first is found out while the peers' are waited for, except by what the peers themselves write.
+template <bool BY_ROW> __device__ __forceinline__ void pull_ahead(PullJobs<BY_ROW> &jobs, Loads<PullJobs<BY_ROW>> &loads) {
+    if (!BY_ROW) return;
+    jobs.ask();
+    if (!jobs.p.out.carried) loads.advance();
+}
+
+// Once they are there. This warp's share of all sums.
+template <class Row, bool BY_ROW> __device__ __forceinline__ void pull_rows(PullJobs<BY_ROW> &jobs, Loads<PullJobs<BY_ROW>> &loads) {
+    if (!BY_ROW) jobs.ask();
     ptx::fence_proxy_async(); // the rows were seen by ordinary accesses, and are read by bulk loads
-    if (!BY_ROW && p.topk_weights)
-        sum_jobs<Row, true>(jobs, ring, p.row_bytes);
+    if (!BY_ROW && jobs.p.topk_weights)
+        sum_jobs<Row, true>(loads);
     else
-        sum_jobs<Row, false>(jobs, ring, p.row_bytes);
+        sum_jobs<Row, false>(loads);
 }
 
 // Rows that do not lie in the window yet, or need a weight, are written to it; carried weights too.

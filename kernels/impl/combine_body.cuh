@@ -33,18 +33,21 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
     finish(p.comm, s.op, o);
 }
 
-// Sums all tokens, and counts what came from where.
-template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(const CombineParams &p, CombineShared &s, char *dynamic) {
+// All threads wait for the peers' rows, sum those of all tokens, and count what came from where.
+template <class Row, bool BY_ROW> __device__ __forceinline__ bool sum_tokens(const CombineParams &p, CombineShared &s, char *dynamic, u64 turn, bool counts) {
     Ring ring = sum_ring(dynamic, p.stages);
     i32 *tally = reinterpret_cast<i32 *>(behind_sum_rings(dynamic, p.stages));
-    if (!BY_ROW) {
+    PullJobs<BY_ROW> jobs(p, s.tokens, tally);
+    Loads<PullJobs<BY_ROW>> loads(jobs, ring, p.row_bytes);
+    pull_ahead(jobs, loads);
+    if (!BY_ROW)
         for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) tally[r] = 0;
-        __syncthreads();
-    }
-    pull_rows<Row, BY_ROW>(p, s.tokens, ring, tally);
-    if (BY_ROW) return;
+    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, counts)) return false;
+    pull_rows<Row>(jobs, loads);
+    if (BY_ROW) return true;
     __syncthreads();
     for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) count_received(p.comm, r, (u32)tally[r], p.row_bytes);
+    return true;
 }
 
 template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, char *dynamic) {
@@ -53,8 +56,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     bool last = offer_rows<Row, BY_ROW>(p, s);
     if (last && is_last_warp()) count_combine<BY_ROW>(p, s, true, true);
-    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) return;
-    sum_tokens<Row, BY_ROW>(p, s, dynamic);
+    if (!sum_tokens<Row, BY_ROW>(p, s, dynamic, op.words.sent[DATA], last)) return;
     end_receive(p, s, combine_outcome(p, op, guard), op.epoch + 1);
 }
 
@@ -76,8 +78,7 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receiv
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
     bool first = blockIdx.x == 0;
     if (first && is_last_warp()) count_combine<BY_ROW>(p, s, false, true);
-    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, first)) return;
-    sum_tokens<Row, BY_ROW>(p, s, dynamic);
+    if (!sum_tokens<Row, BY_ROW>(p, s, dynamic, turn, first)) return;
     end_receive(p, s, no_outcome(), next);
 }
 

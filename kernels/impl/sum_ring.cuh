@@ -119,9 +119,9 @@ template <class Row, bool WEIGHTED> struct PieceSums {
 };
 
 // Sums all jobs of a warp. Jobs: as above; start: what sums begin with, target(token): where a sum goes.
-template <class Row, bool WEIGHTED, class Jobs> __device__ __forceinline__ void sum_jobs(Jobs &jobs, const Ring &ring, u32 row_bytes) {
-    Loads<Jobs> loads(jobs, ring, row_bytes);
-    RingPlace place(ring);
+template <class Row, bool WEIGHTED, class Jobs> __device__ __forceinline__ void sum_jobs(Loads<Jobs> &loads) {
+    Jobs &jobs = loads.jobs;
+    RingPlace place(loads.ring);
     for (;;) {
         loads.advance();
         if (!loads.ahead) return;
@@ -136,10 +136,10 @@ template <class Row, bool WEIGHTED, class Jobs> __device__ __forceinline__ void 
                 wait_load(place.full, place.parity);
                 sums.add(place.stage, weight);
                 __syncwarp();
-                place.pass(ring);
+                place.pass(loads.ring);
                 loads.free++;
             }
-            sums.store(jobs.target(job.token) + piece * PIECE, row_bytes - piece * PIECE);
+            sums.store(jobs.target(job.token) + piece * PIECE, loads.row_bytes - piece * PIECE);
         }
     }
 }
