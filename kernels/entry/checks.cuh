@@ -184,7 +184,8 @@ static_assert(__builtin_offsetof(CombineParams, window) == 456, "CombineParams.w
 static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 460, "CombineParams.reduce_warps");
 static_assert(__builtin_offsetof(CombineParams, slices) == 464, "CombineParams.slices");
 static_assert(__builtin_offsetof(CombineParams, slice_shift) == 468, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 472, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, stages) == 472, "CombineParams.stages");
+static_assert(__builtin_offsetof(CombineParams, flags) == 476, "CombineParams.flags");
 
 static_assert(sizeof(SlottedKept) == 72, "SlottedKept");
 static_assert(__builtin_offsetof(SlottedKept, ids) == 0, "SlottedKept.ids");

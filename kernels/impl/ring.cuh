@@ -26,12 +26,12 @@ __device__ __forceinline__ void init_ring(const Ring &ring) {
 }
 
 // Bounded: a load from mapped memory completes unless the device is broken.
-__device__ __forceinline__ void wait_full(const Ring &ring, u32 item) {
-    u64 *full = ring.full_of(item);
-    u32 parity = ring.parity(item);
+__device__ __forceinline__ void wait_load(u64 *full, u32 parity) {
     for (u32 tries = 0; tries < 1u << 24 && !ptx::barrier_try_wait(full, parity); tries++) {
     }
 }
+
+__device__ __forceinline__ void wait_full(const Ring &ring, u32 item) { wait_load(ring.full_of(item), ring.parity(item)); }
 
 struct Piece {
     const char *address;
@@ -40,12 +40,15 @@ struct Piece {
 
 __device__ __forceinline__ u32 ring_ahead(const Ring &ring) { return ring.count > 1 ? ring.count - 1 : 1; }
 
+// The calling lane starts a load.
+__device__ __forceinline__ void start_load(u64 *full, char *stage, Piece piece) {
+    ptx::barrier_expect(full, piece.bytes);
+    ptx::bulk_load(stage, piece.address, piece.bytes, full);
+}
+
 // Lane 0 starts the load of one item.
 __device__ __forceinline__ void load_item(const Ring &ring, u32 item, Piece piece) {
-    if (lane_id() != 0) return;
-    u64 *full = ring.full_of(item);
-    ptx::barrier_expect(full, piece.bytes);
-    ptx::bulk_load(ring.stage(item), piece.address, piece.bytes, full);
+    if (lane_id() == 0) start_load(ring.full_of(item), ring.stage(item), piece);
 }
 
 // The first loads, before anything is known about where the items go.

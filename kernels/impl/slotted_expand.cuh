@@ -46,7 +46,7 @@ struct ReceivedPiece {
     u32 source, within, number;
     u64 row;                 // in the window
     i32 id, position;        // of lane k
-    uint4 v[PIECE_LOADS];
+    uint4 v[PIECE_LOADS];    // beside the row: the first 512 bytes of its scales
     float weight;            // beside the row
     u32 slot;
 };
@@ -67,6 +67,7 @@ __device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchPara
     if (r.number == pieces) {
         r.weight = mine ? at<const float>(base + p.side_weights)[at_k] : 0.0f;
         r.slot = r.within < p.max_tokens ? at<const u32>(base + p.side_slots)[r.row] : 0;
+        if (r.within < p.max_tokens && lane_id() * 16 < p.scale_stride) r.v[0] = ptx::load_row16(at<const char>(base + p.scales + r.row * p.scale_stride + lane_id() * 16));
         return r;
     }
 #pragma unroll
@@ -98,9 +99,16 @@ __device__ inline void expand_beside(const SlottedDispatchParams &p, const Recei
     }
     if (lane_id() == 0) at<u32>(p.kept.recv_slots)[r.row] = r.slot;
     if (!p.scale_bytes) return;
+    bool wide = p.out.scale_col_stride == 4 && p.scale_bytes % 16 == 0 && p.scale_bytes <= WARP * 16 &&
+                (p.out.scales | p.out.scale_slot_stride | p.out.scale_row_stride) % 16 == 0;
     u64 to = p.out.scales + (u64)(u32)r.id * p.out.scale_slot_stride + (u64)(u32)within * p.out.scale_row_stride;
-    for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1)
-        store_scales_at(p, at<const char>(from), __shfl_sync(FULL, to, __ffs((i32)mask) - 1), lane_id(), WARP);
+    for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1) {
+        u64 row = __shfl_sync(FULL, to, __ffs((i32)mask) - 1);
+        if (!wide)
+            store_scales_at(p, at<const char>(from), row, lane_id(), WARP);
+        else if (lane_id() * 16 < p.scale_bytes)
+            ptx::store_row16(at<char>(row + lane_id() * 16), r.v[0]);
+    }
 }
 
 __device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, const ReceivedPiece &r, i32 within) {

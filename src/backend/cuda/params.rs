@@ -227,6 +227,7 @@ shared_with_kernels! {
         reduce_warps: u32,
         slices: u32,
         slice_shift: u32,
+        stages: u32,
         flags: u32,
     }
 
