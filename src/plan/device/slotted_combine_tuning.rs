@@ -51,7 +51,7 @@ impl SlottedCombineTuning {
         let stash = jobs.div_ceil(u64::from(blocks) * WORKERS).clamp(1, MOST_STASH);
         let shared = if work.stashes { stash * WORKERS * PIECE_BYTES } else { 0 };
         let stash = if work.stashes { stash } else { 1 };
-        let most = config.num_ranks as u64 * config.max_tokens as u64 * pieces + u64::from(blocks) * WORKERS;
+        let most = config.num_ranks as u64 * config.max_tokens * pieces + u64::from(blocks) * WORKERS;
         Ok(SlottedCombineTuning {
             blocks,
             pieces: pieces as u32,
