@@ -181,10 +181,11 @@ static_assert(__builtin_offsetof(CombineParams, alignment) == 444, "CombineParam
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 448, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 452, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 456, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 460, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 464, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 468, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, flags) == 472, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, slots) == 460, "CombineParams.slots");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 464, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 468, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 472, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, flags) == 476, "CombineParams.flags");
 
 static_assert(sizeof(SlottedKept) == 64, "SlottedKept");
 static_assert(__builtin_offsetof(SlottedKept, ids) == 0, "SlottedKept.ids");

@@ -7,7 +7,7 @@ use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
 use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{combine_slice_shift, Tuning, COMBINE_THREADS};
+use crate::plan::device::{combine_slice_shift, combine_slots, Tuning, COMBINE_THREADS};
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
 
 /// Warps of a block that sum this rank's rows for the others, while the rest pull.
@@ -90,10 +90,15 @@ impl Cuda {
             params.out = output.sums();
             params.topk_weights = output.weights;
         }
+        let mut dynamic_bytes = self.config.num_ranks as u32 * 4;
+        if call.send.is_some() && params.flags & ASCENDING_K != 0 {
+            let function = self.site.place.kernels.get(call.kernel(self.config.layout))?;
+            (params.slots, dynamic_bytes) = combine_slots(self.config.num_ranks, function.dynamic_bytes)?;
+        }
         let launch = Launch {
             blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
             threads: COMBINE_THREADS,
-            dynamic_bytes: self.config.num_ranks as u32 * 4,
+            dynamic_bytes,
             stream: call.stream,
         };
         // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the
