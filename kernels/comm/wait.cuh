@@ -7,9 +7,10 @@ namespace ep {
 // Polls between two looks at the deadline in memory, the buffer's own state and the peer's verdict.
 constexpr u32 STATE_POLLS = 16;
 constexpr u32 ABORT_POLLS = 64;  // polls between two looks at whether the host has aborted
-// Polls until a wait is so long that it looks for signs that the peer runs another operation. No wait of peers that are in
-// time comes so far.
+// Polls, and nanoseconds, until a wait is so long that it looks for signs that the peer runs another operation. No wait of
+// peers that are in time comes so far.
 constexpr u32 SIGN_POLLS = 256;
+constexpr u64 SIGN_NS = 200 * 1000;
 
 // A read of host memory holds up the loads of its SM, and many of them those of the whole device (measured: 1000 waiting
 // warps that read it every 64th poll made streaming warps 50 times slower). So one thread of the rank reads it, this
@@ -136,6 +137,34 @@ __device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &
         well = false;
     }
     return well;
+}
+
+// A warp's own waits, none of which has moved for a while.
+struct Standstill {
+    u64 since;
+    u32 peer;                // one that is waited for
+    bool sign;               // it has been seen in another operation
+};
+
+// One warp: false when this rank, a peer or the host has ended the operation, it is late, or the peer runs another.
+__device__ inline bool look_around(const CommParams &c, OperationState &op, bool late, Standstill &still) {
+    WaitResult r = {(u32)ptx::load_relaxed_gpu(&buffer_state(c)->words.poisoned), 0, still.since};
+    if (r.status == SUCCESS && aborted_by(c)) r.status = ABORTED;
+    if (r.status == SUCCESS && late) r.status = TIMEOUT;
+    for (u32 peer = 0; peer < c.ranks && r.status == SUCCESS; peer++)
+        if (peer != c.rank && has_verdict(c, peer)) {
+            r.status = verdict_status(ptx::load_relaxed_sys(verdict_word(c, c.rank, peer)));
+            r.adopted = peer + 1;
+        }
+    if (r.status == SUCCESS && ptx::nanoseconds() - still.since > SIGN_NS && other_operation(c, still.peer, SLICE, op.epoch)) {
+        if (still.sign) r.status = OP_MISMATCH;
+        still.sign = true;
+    }
+    u32 status = __shfl_sync(FULL, r.status, 0);
+    if (status == SUCCESS) return true;
+    if (lane_id() == 0) note_failure(c, op, r, still.peer, SLICE, op.epoch);
+    __syncwarp();
+    return false;
 }
 
 // One thread waits until a word of `peer` counts to `wanted`. False: a failure is noted in op. counts: as above.

@@ -18,12 +18,14 @@ struct DispatchShared {
     OperationState op;
     u64 full[MAX_WARPS * MAX_STAGES];
     u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
+    u32 taken;               // received rows that warps have taken on themselves to expand
     u32 counted;             // nonzero once the counts have been written (first block)
+    u32 side_last;
     u64 exchange;            // number of the count exchange whose counts hold
 };
 
-// Tickets of a dispatch; TAKEN_BATCHES follows them.
-enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4, TICKET_ROUTED = 5 };
+// Tickets of a dispatch.
+enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.given.num_tokens_device) return p.given.num_tokens;
@@ -48,13 +50,8 @@ __device__ __forceinline__ u32 ring_bytes(const DispatchParams &p) { return (p.r
 __device__ __forceinline__ char *homes_area(const DispatchParams &p, char *dynamic) { return dynamic + ring_bytes(p) + ZERO_BYTES; }
 __device__ __forceinline__ char *counting_area(const DispatchParams &p, char *dynamic) { return homes_area(p, dynamic) + div_up(p.num_experts, 4) * 16; }
 
-// Behind the slices: ids, weights, places and sources of all rows are there; their scales are, by rank all of these.
-constexpr u32 SIDE_PARTS = 2;
-__device__ __forceinline__ u32 routing_progress(const DispatchParams &p) { return p.slices; }
-__device__ __forceinline__ u32 side_progress(const DispatchParams &p) { return p.slices + 1; }
-
 __device__ __forceinline__ u64 *progress_word(const DispatchParams &p, u32 holder, u32 source, u32 slice) {
-    return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + SIDE_PARTS) + slice;
+    return at<u64>(peer_base(p.comm, holder) + p.progress) + (u64)source * (p.slices + 1) + slice;
 }
 
 __device__ __forceinline__ void tell_progress(const DispatchParams &p, const OperationState &op, u32 slice, u32 thread, u32 threads) {
@@ -178,47 +175,34 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
     finish(p.comm, op, no_outcome());
 }
 
-// One warp of a block that has sent part of the side data, behind a barrier: the last block tells the peers.
-__device__ inline void tell_side(const DispatchParams &p, const OperationState &op, u32 ticket, u32 word) {
-    u32 *passed = &buffer_state(p.comm)->tickets[ticket];
-    u32 last = lane_id() == 0 && ptx::add_acq_rel_gpu(passed, 1) == gridDim.x - 1;
-    if (!__shfl_sync(FULL, last, 0)) return;
-    if (lane_id() == 0) ptx::store_relaxed_gpu(passed, 0);
-    __syncwarp();
-    tell_progress(p, op, word, lane_id(), WARP);
-}
-
-// Thread `index` of `threads` waits for its share of the sources. False: a failure is noted in op. counts: for the statistics.
-__device__ __forceinline__ bool wait_side(const DispatchParams &p, OperationState &op, u32 word, u32 index, u32 threads, u32 pause_ns, bool counts) {
-    bool well = true;
-    for (u32 peer = index; peer < p.comm.ranks; peer += threads)
-        if (is_alive(p.comm, peer) && !wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, word), peer, SIDE, pause_ns, counts)) well = false;
-    return well;
-}
-
-// Side warps of a whole dispatch: send what is not sent yet, then receive, and fill what is left.
+// Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
 __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
     OperationState &op = s.op;
     const char *zeros = dynamic + ring_bytes(p);
-    send_side_data(p, homes, tokens, t.warp(), t.warps(), by_expert, {!by_expert, !cast});
+    send_side_data(p, homes, tokens, t.warp(), t.warps(), by_expert, !cast);
     t.sync();
-    if (t.warp() == 0) tell_side(p, op, TICKET_SIDE, side_progress(p));
+    if (t.index == 0) {
+        u32 *ticket = &buffer_state(p.comm)->tickets[TICKET_SIDE];
+        s.side_last = ptx::add_acq_rel_gpu(ticket, 1) == gridDim.x - 1;
+        if (s.side_last) ptx::store_relaxed_gpu(ticket, 0);
+    }
+    t.sync();
+    if (s.side_last) tell_progress(p, op, p.slices, t.index, t.threads);
 
     const i32 *matrix = counts_of(p, s);
     Received r = sum_received(p, matrix);
     if (by_expert) sum_experts(p, matrix, r, true, false);
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
+    if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
     bool waits = t.block == 0; // as good as any for the statistics
     u64 begun = ptx::nanoseconds();
-    wait_side(p, op, side_progress(p), t.index, t.threads, 500, waits);
+    for (u32 peer = t.index; peer < p.comm.ranks; peer += t.threads)
+        if (is_alive(p.comm, peer)) wait_progress(p.comm, op, progress_word(p, p.comm.rank, peer, p.slices), peer, SIDE, 500, waits);
     t.sync();
     if (waits && t.index == 0) count_waits(p.comm, begun);
     if (__any_sync(FULL, has_failed(op))) return;
-    if (by_expert) {
-        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
-        return fill_pads(p, matrix, zeros, ZERO_BYTES, t);
-    }
+    if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     receive_side_by_rank(p, r.rows, t);
     if (t.block != 0 || !counts_rows(r, by_expert)) return;
     while (!ptx::read_acquire_shared(&s.counted)) ptx::sleep(50); // by a warp that waits for nobody

@@ -20,51 +20,105 @@ __device__ inline void slice_role(const DispatchParams &p, DispatchShared &s, To
     }
 }
 
-// The rows of every other rank. All warps call it, the first writes the words, which lie where the counting area was; a block
-// barrier follows.
+// This block's share of the rows of every other rank. All warps call it, the first writes the words, which lie where the
+// counting area was; a block barrier follows.
 __device__ inline Arrivals find_arrivals(const DispatchParams &p, const DispatchShared &s, char *shared) {
     const i32 *matrix = counts_of(p, s);
     u32 columns = count_columns(p), ranks = p.comm.ranks;
     u32 *words = reinterpret_cast<u32 *>(shared);
-    Arrivals a = {words, words + ranks, words + 2 * ranks, 0, 0};
+    Arrivals a = {words, words + ranks, words + 2 * ranks, words + 3 * ranks, 0, 0};
     u64 first = 0;
     for (u32 source = 0; source < ranks; source++) {
         u64 n = is_alive(p.comm, source) ? (u32)matrix[(u64)source * columns + p.comm.rank] : 0, start = first;
         first += n;
-        if (source == p.comm.rank || !n || start >= p.max_recv_rows) continue;
+        if (source == p.comm.rank || start >= p.max_recv_rows) continue;
         n = min(n, p.max_recv_rows - start);
+        u32 begin = (u32)(n * blockIdx.x / gridDim.x), end = (u32)(n * (blockIdx.x + 1) / gridDim.x);
+        if (begin == end) continue;
         if (threadIdx.x == 0) {
             a.source[a.sources] = source;
-            a.begin[a.sources] = (u32)start;
-            a.count[a.sources] = (u32)n;
+            a.begin[a.sources] = (u32)start + begin;
+            a.count[a.sources] = end - begin;
+            a.front[a.sources] = 0;
         }
         a.sources++;
-        a.longest = max(a.longest, (u32)n);
+        a.longest = max(a.longest, end - begin);
     }
     return a;
+}
+
+// The one warp of a block that watches what arrives: polls in every warp would slow the memory of the whole device.
+__device__ inline void watch_role(const DispatchParams &p, DispatchShared &s, const Arrivals &a) {
+    OperationState &op = s.op;
+    u32 open = a.sources;
+    u64 limit = timeout_of(p.comm, op);
+    Standstill still = {ptx::nanoseconds(), 0, false};
+    for (u32 polls = 1; open; polls++) {
+        bool moved = false;
+        open = 0;
+        for (u32 slot = 0; slot < a.sources; slot++) {
+            u32 source = a.source[slot], front = ptx::read_acquire_shared(&a.front[slot]);
+            // Slices beyond those this block needs may never be sent: the last row's slice is known with the side data.
+            u64 last = (u64)a.begin[slot] + a.count[slot] - 1;
+            u32 needed = 1;
+            if (front) needed = 2 + ((u32)(at<const i64>(own_base(p.comm) + p.side_source)[last] - (i64)source * p.max_tokens) >> p.slice_shift);
+            if (front >= needed) continue;
+            if (!open++) still.peer = source;
+            if (front == 1) { // begin where this block's first row lies
+                u32 token = (u32)(at<const i64>(own_base(p.comm) + p.side_source)[a.begin[slot]] - (i64)source * p.max_tokens);
+                front += token >> p.slice_shift;
+            }
+            u32 word = front ? front - 1 + lane_id() : p.slices;
+            bool mine = front ? word < p.slices : lane_id() == 0;
+            const u64 *address = progress_word(p, p.comm.rank, source, min(word, p.slices));
+            bool here = mine && ptx::load_relaxed_sys(address) >= op.epoch;
+            u32 n = __ffs((i32)~__ballot_sync(FULL, here)) - 1;
+            if (__all_sync(FULL, here)) n = WARP;
+            if (!n) continue;
+            moved = true;
+            if (lane_id() < n) ptx::load_acquire_sys(address);
+            __syncwarp();
+            if (lane_id() == 0) ptx::raise_release_shared(&a.front[slot], front ? front + n : 1);
+            __syncwarp();
+        }
+        if (moved || !open) {
+            still.since = ptx::nanoseconds();
+            still.sign = false;
+            continue;
+        }
+        ptx::sleep(300);
+        bool late = ptx::nanoseconds() - still.since > limit;
+        if (polls % STATE_POLLS == 0 || late) {
+            limit = timeout_of(p.comm, op);
+            if (!look_around(p.comm, op, late, still)) return;
+        }
+    }
 }
 
 // Rows of other ranks to their expert rows, as their slices arrive.
 template <bool CAST> __device__ inline void expand_role(const DispatchParams &p, DispatchShared &s, const Ring &ring, const Arrivals &a) {
     u64 base = own_base(p.comm);
-    if (__any_sync(FULL, !wait_side(p, s.op, routing_progress(p), lane_id(), WARP, 300, false))) return;
-    auto ready = [&](const Batch &b) {
-        bool failed = false;
-        if (b.token >= 0) {
-            u32 slice = (u32)(b.token - (i64)b.source * p.max_tokens) >> p.slice_shift;
-            failed = !wait_progress(p.comm, s.op, progress_word(p, p.comm.rank, b.source, slice), b.source, SLICE, 300);
+    auto wait_front = [&](u32 slot, u32 needed) {
+        while (ptx::read_acquire_shared(&a.front[slot]) < needed) {
+            if (has_failed(s.op)) return;
+            ptx::sleep(100);
         }
-        if (__any_sync(FULL, failed)) return false;
-        if (lane_id() == 0) ptx::fence_proxy_async();
-        __syncwarp();
-        return true;
     };
-    auto arrived = [&](u64 row, i32 place) {
+    auto ready = [&](const ArrivedRow &r) {
+        if (lane_id() == 0) {
+            wait_front(r.slot, 1);
+            u32 token = (u32)(at<const i64>(base + p.side_source)[r.row] - (i64)a.source[r.slot] * p.max_tokens);
+            wait_front(r.slot, 2 + (token >> p.slice_shift));
+            ptx::fence_proxy_async();
+        }
+        __syncwarp();
+    };
+    auto arrived = [&](const ArrivedRow &r, i32 place) {
         if constexpr (CAST) // otherwise scales come with the side data
             for (u32 mask = __ballot_sync(FULL, place >= 0); mask; mask &= mask - 1)
-                store_scales(p, at<const char>(base + p.scales + row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
+                store_scales(p, at<const char>(base + p.scales + r.row * p.scale_stride), (u64)__shfl_sync(FULL, place, __ffs((i32)mask) - 1), lane_id(), WARP);
     };
-    expand_rows(p, ring, a, ready, arrived);
+    expand_rows(p, ring, a, &s.taken, ready, arrived);
 }
 
 template <bool CAST>
@@ -78,14 +132,9 @@ __device__ __forceinline__ void send_role(const DispatchParams &p, DispatchShare
     ring.used += rows.items();
 }
 
-__device__ __forceinline__ void take_batches_back(const DispatchParams &p) {
-    if (threadIdx.x == 0) ptx::store_relaxed_gpu(&buffer_state(p.comm)->tickets[TAKEN_BATCHES], 0);
-}
-
 // After all rows have left: the last block signals. True in that block.
 __device__ __forceinline__ bool signal_sent(const DispatchParams &p, DispatchShared &s) {
     if (!pass_ticket(p.comm, s.op, TICKET_SENT)) return false;
-    take_batches_back(p);
     signal_peers(p.comm, DATA, s.op.words.sent[DATA], signal_value(p.comm, s.op.epoch));
     return true;
 }
@@ -133,29 +182,30 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
         if (warp_id() == 0) tell_host(p);
         return;
     }
+    u64 begin = r.rows * blockIdx.x / gridDim.x, end = r.rows * (blockIdx.x + 1) / gridDim.x;
     u32 ring_warps = p.row_warps + p.expand_warps;
     u32 *words = reinterpret_cast<u32 *>(counting_area(p, dynamic));
-    Arrivals a = {words, words + 1, words + 2, 1, (u32)r.rows}; // whose they are does not matter any more
+    Arrivals a = {words, words + 1, words + 2, words + 3, 1, (u32)(end - begin)};
     if (threadIdx.x == 0) {
-        a.source[0] = a.begin[0] = 0;
-        a.count[0] = (u32)r.rows;
+        a.begin[0] = (u32)begin;
+        a.count[0] = (u32)(end - begin);
     }
     __syncthreads();
     if (warp_id() < ring_warps) {
         if (lane_id() == 0) ptx::fence_proxy_async();
         __syncwarp();
-        expand_rows(p, ring_of(p, s, dynamic, warp_id()), a, [](const Batch &) { return true; }, [](u64, i32) {});
+        expand_rows(p, ring_of(p, s, dynamic, warp_id()), a, &s.taken, [](const ArrivedRow &) {}, [](const ArrivedRow &, i32) {});
     } else {
         Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
         fill_pads(p, matrix, zeros, ZERO_BYTES, t);
-        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, true);
+        expand_side(p, begin, end, t, true);
     }
 }
 
 __device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic, char *zeros) {
     if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
     if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
-    if (threadIdx.x == 0) s.counted = 0;
+    if (threadIdx.x == 0) s.taken = s.counted = 0;
     for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) reinterpret_cast<uint4 *>(zeros)[i] = make_uint4(0, 0, 0, 0);
     ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
     __syncthreads();
@@ -193,8 +243,6 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     Arrivals arrivals = {};
     if (SLICES) {
         arrivals = find_arrivals(p, s, counting_area(p, dynamic));
-        // Now, while memory is quiet: who receives rows can do nothing with them before it knows their places.
-        send_side_data(p, homes, tokens, warp_id(), blockDim.x / WARP, true, {true, false});
         __syncthreads();
     }
 
@@ -203,14 +251,15 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         if (warp_id() < p.row_warps) send_role<CAST>(p, s, ring, homes, tokens, SLICES);
         if (SLICES) expand_role<CAST>(p, s, ring, arrivals); // also who has nothing left to send
     } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
-        tell_side(p, op, TICKET_ROUTED, routing_progress(p));
         slice_role(p, s, tokens);
+    } else if (SLICES && warp_id() == ring_warps + p.side_warps + 1) {
+        watch_role(p, s, arrivals);
     } else if (warp_id() >= ring_warps && warp_id() < ring_warps + p.side_warps) {
         Team t = {threadIdx.x - ring_warps * WARP, p.side_warps * WARP, 1, blockIdx.x, gridDim.x};
         if (WHOLE) {
             side_role(p, s, homes, dynamic, tokens, t, BY_EXPERT, CAST);
         } else {
-            send_side_data(p, homes, tokens, t.warp(), t.warps(), BY_EXPERT, {true, !CAST});
+            send_side_data(p, homes, tokens, t.warp(), t.warps(), BY_EXPERT, !CAST);
             if (t.block == 0 && t.warp() == 0) count_dispatch(p, counts_of(p, s));
         }
         if (!cached) keep_counts(p, s.exchange, t);
@@ -278,7 +327,6 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     else
         receive_all<BY_EXPERT>(p, s, dynamic, zeros);
     if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
-    take_batches_back(p);
     Outcome o = no_outcome();
     o.received = true;
     o.kind = DISPATCH_WINDOW;

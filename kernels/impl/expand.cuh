@@ -108,109 +108,68 @@ __device__ inline void fill_pads(const DispatchParams &p, const i32 *matrix, con
     ptx::bulk_wait<0>();
 }
 
-// Rows that are to be expanded, of every source that has some. In shared memory, `sources` entries each.
+// The rows that a block expands: a range per source, taken in turn from all of them, since all arrive at once.
+// In shared memory, `sources` entries each; `front` is 0 before a source's side data are here, then 1 + the number of
+// its slices, in order, that are.
 struct Arrivals {
-    u32 *source, *begin, *count;
-    u32 sources, longest;    // longest: most rows of a source
+    u32 *source, *begin, *count, *front;
+    u32 sources, longest;
 };
 
-// Rows of one source that follow each other, as many as a warp has lanes for their pairs; in each lane what belongs to one pair.
-struct Batch {
-    u32 source, count;
-    u64 first;
-    i32 place;
-    i64 token;               // of the pair's row, counted through all ranks
+struct ArrivedRow {
+    u32 slot;                // index in Arrivals
+    u64 row;
 };
 
-constexpr u32 TAKEN_BATCHES = 6; // of the buffer's tickets: how many have been handed out; the operation's last block sets it back
-
-// Hands them out, to the warps of all blocks: which SM is how fast cannot be known before. Sources send from all their blocks at
-// once, each its own range of rows in order, so the first rows of all these ranges come first. What is asked for is needed a
-// batch later.
-struct Batches {
-    const DispatchParams &p;
-    const Arrivals &a;
-    u32 number;              // lane 0: of the batch behind `next`
-    Batch next;
-    bool more;               // there is `next`
-
-    __device__ __forceinline__ void take_number() {
-        if (lane_id() == 0) number = atomicAdd(&buffer_state(p.comm)->tickets[TAKEN_BATCHES], 1);
+// The next row in that order that no warp of the block has taken. `taken`: in shared memory, how many are. One warp.
+__device__ __forceinline__ bool take_row(const Arrivals &a, u32 *taken, ArrivedRow &r) {
+    for (;;) {
+        u32 at = lane_id() == 0 ? atomicAdd(taken, 1) : 0;
+        at = __shfl_sync(FULL, at, 0);
+        if (at >= a.longest * a.sources) return false;
+        u32 slot = at % a.sources, k = at / a.sources;
+        if (k >= a.count[slot]) continue;
+        r = {slot, (u64)a.begin[slot] + k};
+        return true;
     }
+}
 
-    // Asks for the next batch.
-    __device__ __forceinline__ void ask() {
-        u32 per_batch = WARP / p.num_topk, ranges = gridDim.x * a.sources, total = div_up(div_up(a.longest, gridDim.x), per_batch) * ranges;
-        for (;;) {
-            u32 n = __shfl_sync(FULL, number, 0);
-            more = n < total;
-            if (!more) return;
-            take_number();
-            u32 slot = n % a.sources, range = n % ranges / a.sources;
-            u64 rows = a.count[slot], begin = rows * range / gridDim.x + n / ranges * per_batch, end = rows * (range + 1) / gridDim.x;
-            if (begin >= end) continue;
-            next.source = a.source[slot];
-            next.first = a.begin[slot] + begin;
-            next.count = (u32)min(end - begin, (u64)per_batch);
-            break;
-        }
-        u64 base = own_base(p.comm), row = next.first + lane_id() / p.num_topk;
-        bool has = lane_id() < next.count * p.num_topk;
-        next.place = has ? at<const i32>(base + p.side_positions)[next.first * p.num_topk + lane_id()] : -1;
-        next.token = has ? at<const i64>(base + p.side_source)[row] : -1;
-    }
-};
-
-// Expands rows as long as there are any. ready(batch) is called by all lanes before its rows are read; false: the operation has
-// failed. arrived(row, place): a row is in shared memory.
+// Expands rows as long as there are any. ready(row) is called by all lanes before a row is read, arrived(row, place) once it is in
+// shared memory.
 template <class Ready, class Arrived>
-__device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, const Arrivals &a, Ready ready, Arrived arrived) {
-    if (!a.sources) return;
+__device__ inline void expand_rows(const DispatchParams &p, const Ring &ring, const Arrivals &a, u32 *taken, Ready ready, Arrived arrived) {
     u64 base = own_base(p.comm);
     u32 pieces = div_up(p.row_bytes, p.piece_bytes), ahead = ring_ahead(ring), loaded = 0, moved = 0;
-    Batches batches = {p, a, 0, {}, false};
-    Batch batch = {};
-    u32 used = 0;            // rows of the batch
-    u64 rows[MAX_STAGES] = {};
+    ArrivedRow loading = {0, 0}, moving[MAX_STAGES] = {};
     i32 places[MAX_STAGES];
-    batches.take_number();
-    batches.ask();
+    bool more = true;
     // Loads the next piece, if there is one, and queues its row behind those that wait to be moved.
     auto load = [&]() {
         if (loaded % pieces == 0) {
-            if (used == batch.count) {
-                if (!batches.more) return;
-                batch = batches.next;
-                used = 0;
-                batches.ask();
-                if (!ready(batch)) batch.count = batches.more = 0;
-                if (!batch.count) return;
-            }
-            i32 place = __shfl_sync(FULL, batch.place, (used * p.num_topk + lane_id()) % WARP);
-            if (lane_id() >= p.num_topk || (u64)place >= p.out.rows) place = -1;
+            if (!more || !(more = take_row(a, taken, loading))) return;
+            ready(loading);
+            i32 place = lane_id() < p.num_topk ? at<const i32>(base + p.side_positions)[loading.row * p.num_topk + lane_id()] : -1;
 #pragma unroll
             for (u32 i = 0; i < MAX_STAGES; i++)
                 if (i == (loaded / pieces) % MAX_STAGES) {
-                    places[i] = place;
-                    rows[i] = batch.first + used;
+                    places[i] = (u64)place < p.out.rows ? place : -1;
+                    moving[i] = loading;
                 }
-            used++;
         }
         u32 offset = loaded % pieces * p.piece_bytes;
-        u64 row = batch.first + used - 1;
-        load_item(ring, loaded, {at<const char>(base + p.rows + row * p.row_stride) + offset, min(p.piece_bytes, p.row_bytes - offset)});
+        load_item(ring, loaded, {at<const char>(base + p.rows + loading.row * p.row_stride) + offset, min(p.piece_bytes, p.row_bytes - offset)});
         loaded++;
     };
     for (u32 i = 0; i < ahead; i++) load();
     for (; moved < loaded; moved++) {
         u32 offset = moved % pieces * p.piece_bytes;
         i32 place = -1;
-        u64 row = 0;
+        ArrivedRow row = {0, 0};
 #pragma unroll
         for (u32 i = 0; i < MAX_STAGES; i++)
             if (i == (moved / pieces) % MAX_STAGES) {
                 place = places[i];
-                row = rows[i];
+                row = moving[i];
             }
         wait_full(ring, moved);
         if (place >= 0) ptx::bulk_store(at<char>(p.out.x + (u64)place * p.out.x_stride) + offset, ring.stage(moved), min(p.piece_bytes, p.row_bytes - offset));

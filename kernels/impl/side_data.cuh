@@ -90,13 +90,8 @@ __device__ __forceinline__ void send_routing(const DispatchParams &p, const Home
         at<i64>(base + p.side_source)[run.first + lane_id()] = (i64)p.comm.rank * p.max_tokens + token0 + run.member;
 }
 
-struct SideParts {
-    bool routing, scales;
-};
-
-// Side data of this block's tokens; warp `index` of `warps`.
-__device__ inline void send_side_data(const DispatchParams &p, const Homes &homes, Tokens tokens, u32 index, u32 warps, bool by_expert, SideParts parts) {
-    if (!parts.routing && !p.scale_bytes) return;
+// Side data of this block's tokens; warp `index` of `warps`. with_scales: false where the cast makes them.
+__device__ inline void send_side_data(const DispatchParams &p, const Homes &homes, Tokens tokens, u32 index, u32 warps, bool by_expert, bool with_scales) {
     u32 groups = div_up(tokens.end - tokens.begin, WARP);
     // One unit of work is a group and a destination, so that few tokens still occupy every warp.
     for (u32 unit = index; unit < groups * p.comm.ranks; unit += warps) {
@@ -111,8 +106,8 @@ __device__ inline void send_side_data(const DispatchParams &p, const Homes &home
         Run run = make_run(row >= 0, row);
         if (!run.count) continue;
         u64 base = peer_base(p.comm, dest);
-        if (parts.routing) send_routing(p, homes, run, token0, dest, base, by_expert);
-        if (parts.scales && p.scale_bytes) send_scales(p, run, token0, base);
+        send_routing(p, homes, run, token0, dest, base, by_expert);
+        if (with_scales && p.scale_bytes) send_scales(p, run, token0, base);
     }
 }
 

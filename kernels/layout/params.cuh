@@ -77,7 +77,7 @@ struct DispatchParams {
 
     // symmetric memory
     u64 count_regions, count_region_bytes; // i32[source][ranks + experts], by number of the exchange
-    u64 progress;            // u64[source][slices + 2]: epoch of the slice of tokens that has arrived; the last words: side data
+    u64 progress;            // u64[source][slices + 1]: epoch of the slice of tokens that has arrived; the last word: side data
     u64 rows, row_stride;    // the dispatch window, chosen by the host
     u64 scales, scale_stride;
     u64 side_ids, side_weights, side_source, side_positions; // i32[rows][topk], f32[rows][topk], i64[rows], i32[rows][topk]

@@ -95,7 +95,7 @@ impl Region {
             arrivals: take(ranks * (1 - packed), WORD_BYTES),
             counts: take(count_regions(config) as u64 * packed, count_region_bytes),
             count_region_bytes,
-            dispatch_progress: take(ranks * (slices + 2) * packed, 8),
+            dispatch_progress: take(ranks * (slices + 1) * packed, 8),
             combine_progress: take(ranks * combine_slices * packed, 8),
             combine_limits: take(config.combine_windows as u64 * ranks * packed, 8),
             dispatch: take(config.dispatch_windows as u64, dispatch_window.bytes),
