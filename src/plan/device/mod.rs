@@ -8,7 +8,9 @@ mod tuning;
 pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
 pub use slotted_combine_tuning::{SlotWork, SlottedCombineTuning};
 pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
-pub use tuning::{combine_slice_shift, combine_slots, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS};
+pub use tuning::{
+    combine_slice_shift, combine_slots, dispatch_slice_shift, DispatchShared, Tuning, COMBINE_THREADS,
+};
 
 use super::config::{Config, Layout};
 use super::windows;

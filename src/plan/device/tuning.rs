@@ -191,4 +191,14 @@ mod tests {
         let error = tuning(0, 1 << 16, Dtype::Fp32).unwrap_err();
         assert!(error.text.contains("more shared memory"), "{}", error.text);
     }
+
+    #[test]
+    fn slots_of_a_combine_fit() {
+        for (ranks, bytes) in [(1, 227 << 10), (1024, 227 << 10), (8, 99 << 10), (8, 48 << 10)] {
+            let (slots, used) = combine_slots(ranks, bytes).unwrap();
+            assert!((1..=6).contains(&slots) && used <= bytes, "{slots} slots in {used} of {bytes} bytes");
+        }
+        let error = combine_slots(8, 32 << 10).unwrap_err();
+        assert!(error.text.contains("REDUCED combine of 8 ranks"), "{}", error.text);
+    }
 }
