@@ -14,10 +14,10 @@ __device__ __forceinline__ u64 *arrival_word(const CommParams &c, u32 holder, u3
     return at<u64>(peer_base(c, holder) + c.arrivals + (u64)source * WORD_BYTES);
 }
 
-// Behind the guard, by one block: what is about to be sent.
+// Behind the guard, by one warp of block 0: what is about to be sent.
 __device__ __forceinline__ void name_operation(const CommParams &c, const OperationState &op) {
     u64 value = signal_value(c, op.epoch);
-    for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x)
+    for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
         if (is_alive(c, peer)) ptx::store_relaxed_sys(signal_word(c, peer, DATA, c.rank, op.words.sent[DATA]), value);
 }
 
@@ -29,8 +29,8 @@ __device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blo
         if (is_alive(c, peer)) ptx::add_release_sys(arrival_word(c, peer, c.rank), share);
 }
 
-// All threads of a block wait until operation `turn` has come from every peer; its epoch is op.epoch. Afterwards every
-// thread sees the rows. On failure the buffer is poisoned and op.status is set. counts: in one block, for the statistics.
+// All threads of a block wait until operation `turn` has come from every peer; its epoch is op.epoch. Afterwards each of them
+// sees the rows. False: why is noted in op, and `leave` ends the operation. counts: in one block, for the statistics.
 __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationState &op, u64 turn, bool counts) {
     u64 begun = ptx::nanoseconds();
     u32 half = blockDim.x / WARP / 2 * WARP;
@@ -41,15 +41,12 @@ __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationStat
     } else {
         failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half);
     }
-    if (!__syncthreads_or(failed)) {
-        if (counts && threadIdx.x == blockDim.x / 2) {
-            count_waits(c, begun);
-            stamp(c, RECEIVED);
-        }
-        return true;
+    if (__syncthreads_or(failed)) return false;
+    if (counts && threadIdx.x == half) {
+        count_waits(c, begun);
+        stamp(c, RECEIVED);
     }
-    fail(c, op, turn);
-    return false;
+    return true;
 }
 
 } // namespace ep

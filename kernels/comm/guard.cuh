@@ -60,16 +60,21 @@ __device__ __forceinline__ bool pass_guard(const CommParams &c, OperationState &
     return guard == WRITE_AT_ONCE || pass_guard_that_waits(c, op, guard, kind, window);
 }
 
+// The operation may not run now. All threads of every block.
+EP_SELDOM void refuse(OperationState &op) {
+    __syncthreads(); // all have read the status
+    if (threadIdx.x == 0) op.status = BUSY;
+    __syncthreads();
+}
+
 // The start of an operation whose guard is known. All threads of every block. False: it is refused (then op.status is BUSY)
 // or has failed.
 __device__ __forceinline__ bool enter_window(const CommParams &c, OperationState &op, Guard guard, u32 kind, u32 window) {
     if (guard == REFUSED) {
-        __syncthreads(); // all have read the status
-        if (threadIdx.x == 0) op.status = BUSY;
-        __syncthreads();
+        refuse(op);
         return false;
     }
-    begin_counting(c, op.epoch);
+    if (blockIdx.x == 0 && warp_id() == 0) begin_counting(c, op.epoch);
     return pass_guard(c, op, guard, kind, window);
 }
 
@@ -87,7 +92,7 @@ __device__ __forceinline__ Outcome sent_outcome(Guard guard, u32 kind, u32 windo
 
 // A barrier with an epoch of its own. One block; true in one thread, if all have come.
 __device__ __forceinline__ bool meet(const CommParams &c, OperationState &op) {
-    begin_counting(c, op.epoch);
+    if (blockIdx.x == 0 && warp_id() == 0) begin_counting(c, op.epoch);
     if (!pass_guard(c, op, ENTRY_BARRIER, DISPATCH_WINDOW, NO_WINDOW) || threadIdx.x != 0) return false;
     Outcome o = no_outcome();
     o.sent = o.received = true;

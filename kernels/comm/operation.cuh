@@ -136,12 +136,12 @@ __device__ __forceinline__ void store_outcome(const CommParams &c, const Operati
         w->claimed = op.words.claimed & ~bit_of(op.held.claim);
         o.claimer->claim = 0;
     }
-    __threadfence();
 }
 
 // The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
 __device__ __forceinline__ void give_up_buffer(const CommParams &c) {
     BufferState *state = buffer_state(c);
+    __threadfence();
     ptx::store_relaxed_gpu(&state->owner, 0ull);
     ptx::store_relaxed_gpu(&state->entered, 0ull);
 }

@@ -11,11 +11,10 @@ __device__ __forceinline__ Counters *counters(const CommParams &c) { return at<C
 __device__ __forceinline__ PeerCounters *peer_counters(const CommParams &c, u32 peer) { return at<PeerCounters>(c.counters + sizeof(Counters)) + peer; }
 __device__ __forceinline__ u64 *expert_counter(const CommParams &c, u32 local) { return at<u64>(c.counters + sizeof(Counters) + c.ranks * sizeof(PeerCounters)) + local; }
 
-// An operation is about to be sent: its waits add up from 0. All threads of block 0, before its first wait.
+// An operation is about to be sent: its waits add up from 0. One warp of block 0, before its first wait.
 __device__ __forceinline__ void begin_counting(const CommParams &c, u64 epoch) {
-    if (blockIdx.x != 0) return;
-    for (u32 peer = threadIdx.x; peer < c.ranks; peer += blockDim.x) peer_counters(c, peer)->wait_last = 0;
-    if (threadIdx.x != 0) return;
+    for (u32 peer = lane_id(); peer < c.ranks; peer += WARP) peer_counters(c, peer)->wait_last = 0;
+    if (lane_id() != 0) return;
     counters(c)->wait_last = 0;
     counters(c)->epoch = epoch;
 }

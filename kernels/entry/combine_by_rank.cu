@@ -4,6 +4,6 @@
 
 using namespace ep;
 
-DEEPEP_COMBINE(deepep_combine_by_rank, , CombineParams, combine_whole<Row, true>(p, s, nullptr))
+DEEPEP_COMBINE(deepep_combine_by_rank, , CombineParams, combine_whole<Row, true>(p, s, dynamic))
 DEEPEP_COMBINE(deepep_combine_by_rank, _send, CombineParams, combine_send<Row, true>(p, s))
-DEEPEP_COMBINE(deepep_combine_by_rank, _recv, CombineParams, combine_receive<Row, true>(p, s, nullptr))
+DEEPEP_COMBINE(deepep_combine_by_rank, _recv, CombineParams, combine_receive<Row, true>(p, s, dynamic))

@@ -4,6 +4,6 @@
 
 using namespace ep;
 
-DEEPEP_COMBINE(deepep_combine_exact, , CombineParams, combine_whole<Row, false>(p, s, reinterpret_cast<i32 *>(dynamic)))
+DEEPEP_COMBINE(deepep_combine_exact, , CombineParams, combine_whole<Row, false>(p, s, dynamic))
 DEEPEP_COMBINE(deepep_combine_exact, _send, CombineParams, combine_send<Row, false>(p, s))
-DEEPEP_COMBINE(deepep_combine_exact, _recv, CombineParams, combine_receive<Row, false>(p, s, reinterpret_cast<i32 *>(dynamic)))
+DEEPEP_COMBINE(deepep_combine_exact, _recv, CombineParams, combine_receive<Row, false>(p, s, dynamic))

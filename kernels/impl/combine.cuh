@@ -1,6 +1,7 @@
 // Packed combine by pull: what every variant shares. Each token's rank reads the partial rows where they lie.
 #pragma once
 #include "combine_parts.cuh"
+#include "sum_ring.cuh"
 #include "traffic.cuh"
 
 namespace ep {
@@ -29,7 +30,7 @@ template <bool BY_ROW> __device__ __forceinline__ Route load_route(const Combine
 __device__ __forceinline__ u64 window_row(const CombineParams &p, u32 rank, u32 row) { return peer_base(p.comm, rank) + p.rows + (u64)row * p.row_stride; }
 
 // Carried weights of one token, read beside its rows. One warp.
-template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const CombineParams &p, u64 token, const Route &r) {
+template <bool BY_ROW> EP_SELDOM void pull_carried(const CombineParams &p, u64 token, const Route &r) {
     u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
     u64 side = peer_base(p.comm, rank) + p.side_carried;
     if (BY_ROW) return sum_carried(p, token, r.id, r.row >= 0, rank, r.row >= 0 ? side + (u64)r.row * p.num_topk * 4 : 0);
@@ -38,30 +39,76 @@ template <bool BY_ROW> __device__ __forceinline__ void pull_carried(const Combin
     if (lane_id() < p.num_topk) at<float>(p.out.carried)[token * p.num_topk + lane_id()] = r.id >= 0 ? sum : 0.0f;
 }
 
-// One partial row per destination (BY_ROW; by rank, or REDUCED by its largest k), or every expert row (EXACT).
-// Warp `index` of `warps` of the whole operation. tally: expert rows from each rank that this block has pulled.
-template <class Row, bool BY_ROW> __device__ inline void pull_rows(const CombineParams &p, u64 tokens, i32 *tally, u32 index, u32 warps) {
-    u32 pieces = div_up(p.row_bytes, PIECE);
-    u64 jobs = tokens * pieces;
+// The rows that enter a token's sum, where they lie: one partial row per destination (BY_ROW; by rank, or REDUCED by its
+// largest k), or every expert row (EXACT).
+template <bool BY_ROW> __device__ __forceinline__ Terms pull_terms(const CombineParams &p, const Route &r, u32 rank) {
     bool by_rank = BY_ROW && !(p.flags & ASCENDING_K);
-    Route next = index < jobs ? load_route<BY_ROW>(p, index / pieces) : Route{-1, -1, 0.0f};
-    for (u64 job = index; job < jobs; job += warps) {
-        Route r = next;
-        u64 token = job / pieces;
-        u32 offset = (u32)(job % pieces) * PIECE;
-        if (job + warps < jobs) next = load_route<BY_ROW>(p, (job + warps) / pieces);
-        u32 rank = r.row >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
-        u64 from = r.row >= 0 ? window_row(p, rank, (u32)r.row) : 0;
-        Terms t = make_terms(r.row >= 0, by_rank ? rank << 5 | lane_id() : lane_id(), from, r.weight);
-        auto start = [&](u32 place, Sum<Row> &sum) { start_token<Row>(p, token, place, sum); };
-        auto finish = [&](u32 place, const Sum<Row> &sum) { ptx::store_row16(at<char>(p.out.x + token * p.out.stride + place), sum.rounded()); };
-        if (!BY_ROW && p.topk_weights)
-            sum_piece<Row, true>(t, offset, p.row_bytes, start, finish);
-        else
-            sum_piece<Row, false>(t, offset, p.row_bytes, start, finish);
-        if (!BY_ROW && offset == 0 && r.row >= 0) atomicAdd(tally + rank, 1);
-        if (offset == 0 && p.out.carried) pull_carried<BY_ROW>(p, token, r);
+    u64 from = r.row >= 0 ? window_row(p, rank, (u32)r.row) : 0;
+    return make_terms(r.row >= 0, by_rank ? rank << 5 | lane_id() : lane_id(), from, r.weight);
+}
+
+// What one warp of an operation sums: as many tokens as every other, and pieces of those that are left. The routing of each is
+// on its way while the one before is summed.
+template <bool BY_ROW> struct PullJobs {
+    const CombineParams &p;
+    i32 *tally;              // EXACT: expert rows from each rank that this block has pulled
+    u32 pieces;              // of a token
+    u32 whole;               // tokens that are one job each; every piece of the others is one
+    u32 next, jobs, warps;
+    u32 leading;             // biases
+    float start;             // what sums begin with: nothing, or a zero that changes no bias, also none of -0
+    Route route;             // of `next`
+
+    // Of the calling warp.
+    __device__ __forceinline__ PullJobs(const CombineParams &params, u64 tokens, i32 *t) : p(params), tally(t) {
+        next = blockIdx.x * (blockDim.x / WARP) + warp_id();
+        warps = gridDim.x * (blockDim.x / WARP);
+        pieces = div_up(p.row_bytes, PIECE);
+        whole = (u32)tokens / warps * warps;
+        jobs = whole + ((u32)tokens - whole) * pieces;
+        u32 biases = __ballot_sync(FULL, lane_id() < 2 && p.out.bias[lane_id() & 1]);
+        leading = __popc(biases);
+        start = biases & 1 ? -0.0f : 0.0f;
     }
+
+    __device__ __forceinline__ bool more() const { return next < jobs; }
+    __device__ __forceinline__ u32 next_token() const { return next < whole ? next : whole + (next - whole) / pieces; }
+    __device__ __forceinline__ void ask() { route = more() ? load_route<BY_ROW>(p, next_token()) : Route{-1, -1, 0.0f}; }
+
+    __device__ __forceinline__ SumJob take() {
+        Route r = route;
+        u64 token = next_token();
+        bool all = next < whole;
+        u32 part = all ? 0 : (next - whole) % pieces;
+        next += warps;
+        ask();
+        u32 rank = r.row >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
+        if (!BY_ROW && part == 0 && r.row >= 0) atomicAdd(tally + rank, 1);
+        if (part == 0 && p.out.carried) pull_carried<BY_ROW>(p, token, r);
+        Terms t = pull_terms<BY_ROW>(p, r, rank);
+        return {t, leading + t.count, part, all ? pieces : part + 1, token};
+    }
+
+    __device__ __forceinline__ u64 leading_row(u64 token, u32 i) const { return p.out.bias[p.out.bias[0] ? i : 1] + token * p.out.stride; }
+
+    __device__ __forceinline__ u64 target(u64 token) const { return p.out.x + token * p.out.stride; }
+};
+
+// Which rows a warp sums first is found out while the peers' are waited for, except by what the peers themselves write.
+template <bool BY_ROW> __device__ __forceinline__ void pull_ahead(PullJobs<BY_ROW> &jobs, Loads<PullJobs<BY_ROW>> &loads) {
+    if (!BY_ROW) return;
+    jobs.ask();
+    if (!jobs.p.out.carried) loads.advance();
+}
+
+// Once they are there. This warp's share of all sums.
+template <class Row, bool BY_ROW> __device__ __forceinline__ void pull_rows(PullJobs<BY_ROW> &jobs, Loads<PullJobs<BY_ROW>> &loads) {
+    if (!BY_ROW) jobs.ask();
+    ptx::fence_proxy_async(); // the rows were seen by ordinary accesses, and are read by bulk loads
+    if (!BY_ROW && jobs.p.topk_weights)
+        sum_jobs<Row, true>(loads);
+    else
+        sum_jobs<Row, false>(loads);
 }
 
 // Rows that do not lie in the window yet, or need a weight, are written to it; carried weights too.
@@ -70,8 +117,8 @@ template <class Row> __device__ inline void fill_window(const CombineParams &p, 
     u32 pieces = div_up(p.row_bytes, PIECE);
     if (p.flags & COPY_OUT)
         for (u64 job = (u64)blockIdx.x * (blockDim.x / WARP) + warp_id(); job < rows * pieces; job += warps) {
-            u64 row = job / pieces;
-            u32 offset = (u32)(job % pieces) * PIECE;
+            u64 row = (u32)job / pieces; // fewer pieces than 32 bits count lie in any memory
+            u32 offset = (u32)job % pieces * PIECE;
             u64 from = p.x + row * p.x_stride, to = base + p.rows + row * p.row_stride;
             float weight = p.row_weights ? __ldg(at<const float>(p.row_weights) + row) : 0.0f;
 #pragma unroll

@@ -33,27 +33,30 @@ __device__ __forceinline__ void end_receive(const CombineParams &p, CombineShare
     finish(p.comm, s.op, o);
 }
 
-// Sums all tokens, and counts what came from where.
-template <class Row, bool BY_ROW> __device__ __forceinline__ void sum_tokens(const CombineParams &p, CombineShared &s, i32 *tally) {
-    u32 block_warps = blockDim.x / WARP;
-    if (!BY_ROW) {
+// All threads wait for the peers' rows, sum those of all tokens, and count what came from where.
+template <class Row, bool BY_ROW> __device__ __forceinline__ bool sum_tokens(const CombineParams &p, CombineShared &s, char *dynamic, u64 turn, bool counts) {
+    Ring ring = sum_ring(dynamic, p.stages);
+    i32 *tally = reinterpret_cast<i32 *>(behind_sum_rings(dynamic, p.stages));
+    PullJobs<BY_ROW> jobs(p, s.tokens, tally);
+    Loads<PullJobs<BY_ROW>> loads(jobs, ring, p.row_bytes);
+    pull_ahead(jobs, loads);
+    if (!BY_ROW)
         for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) tally[r] = 0;
-        __syncthreads();
-    }
-    pull_rows<Row, BY_ROW>(p, s.tokens, tally, blockIdx.x * block_warps + warp_id(), gridDim.x * block_warps);
-    if (BY_ROW) return;
+    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, counts)) return false;
+    pull_rows<Row>(jobs, loads);
+    if (BY_ROW) return true;
     __syncthreads();
     for (u32 r = threadIdx.x; r < p.comm.ranks; r += blockDim.x) count_received(p.comm, r, (u32)tally[r], p.row_bytes);
+    return true;
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, i32 *tally) {
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_whole(const CombineParams &p, CombineShared &s, char *dynamic) {
     OperationState &op = s.op;
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     bool last = offer_rows<Row, BY_ROW>(p, s);
     if (last && is_last_warp()) count_combine<BY_ROW>(p, s, true, true);
-    if (!wait_peers(p.comm, op, DATA, op.words.sent[DATA], op.epoch, last)) return;
-    sum_tokens<Row, BY_ROW>(p, s, tally);
+    if (!sum_tokens<Row, BY_ROW>(p, s, dynamic, op.words.sent[DATA], last)) return;
     end_receive(p, s, combine_outcome(p, op, guard), op.epoch + 1);
 }
 
@@ -70,13 +73,12 @@ template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_send(c
     finish(p.comm, op, o);
 }
 
-template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, i32 *tally) {
+template <class Row, bool BY_ROW> __device__ __forceinline__ void combine_receive(const CombineParams &p, CombineShared &s, char *dynamic) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
     bool first = blockIdx.x == 0;
     if (first && is_last_warp()) count_combine<BY_ROW>(p, s, false, true);
-    if (!wait_peers(p.comm, s.op, DATA, turn, s.op.epoch, first)) return;
-    sum_tokens<Row, BY_ROW>(p, s, tally);
+    if (!sum_tokens<Row, BY_ROW>(p, s, dynamic, turn, first)) return;
     end_receive(p, s, no_outcome(), next);
 }
 

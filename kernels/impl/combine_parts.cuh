@@ -1,5 +1,6 @@
 // Combine: what the packed and the slotted kernels share. P: the parameters of either.
 #pragma once
+#include "../comm/check_in.cuh"
 #include "../comm/guard.cuh"
 #include "sum.cuh"
 
@@ -61,6 +62,7 @@ template <class P> EP_SELDOM void end_combine(const P &p, CombineShared &s) {
     if (s.op.status == CONCURRENT_USE) fail(p.comm, s.op, 0);
     if (s.op.status != BUSY) return;
     if (!pass_ticket(p.comm, s.op, TICKET_COMBINE_REFUSED) || threadIdx.x != 0) return;
+    forget_check_in(p.comm);
     report_soft(p.comm, s.op, BUSY, -1, -1);
     Outcome o = no_outcome();
     o.reader = o.claimer = at<HandleRecord>(p.record);

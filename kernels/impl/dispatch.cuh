@@ -25,7 +25,7 @@ struct DispatchShared {
 };
 
 // Tickets of a dispatch.
-enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4 };
+enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4, TICKET_BAD_ID = 7 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.given.num_tokens_device) return p.given.num_tokens;
@@ -154,12 +154,17 @@ template <class Params> __device__ __forceinline__ bool is_area_taken(const Para
     return p.area && op.words.areas >> (p.area - 1) & 1;
 }
 
-// Before a dispatch may write. False: it has failed or is refused, also while rows of the handle's last dispatch are still read
-// in place. counted: a count exchange comes before the first row.
-template <class Params> __device__ __forceinline__ bool enter(const Params &p, OperationState &op, Guard &guard, bool counted) {
-    if (op.status != SUCCESS) return false;
+// Refused also while rows of the handle's last dispatch are still read in place. counted: a count exchange comes before the first
+// row.
+template <class Params> __device__ __forceinline__ Guard guard_dispatch(const Params &p, const OperationState &op, bool counted) {
     bool taken = op.held.open || op.held.area || is_area_taken(p, op);
-    guard = taken ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, counted);
+    return taken ? REFUSED : guard_of(p.comm, op, DISPATCH_WINDOW, p.window, counted);
+}
+
+// Before a dispatch may write. False: it has failed or is refused.
+__device__ __forceinline__ bool enter(const DispatchParams &p, OperationState &op, Guard &guard, bool counted) {
+    if (op.status != SUCCESS) return false;
+    guard = guard_dispatch(p, op, counted);
     return enter_window(p.comm, op, guard, DISPATCH_WINDOW, p.window);
 }
 

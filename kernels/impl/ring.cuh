@@ -20,20 +20,18 @@ struct Ring {
 };
 
 // One lane of the warp, before a block barrier.
-__device__ __forceinline__ void init_stages(u64 *full, u32 count) {
-    for (u32 i = 0; i < count; i++) ptx::barrier_init(full + i, 1);
+__device__ __forceinline__ void init_ring(const Ring &ring) {
+    for (u32 i = 0; i < ring.count; i++) ptx::barrier_init(ring.full + i, 1);
     ptx::fence_barrier_init();
 }
 
-__device__ __forceinline__ void init_ring(const Ring &ring) { init_stages(ring.full, ring.count); }
-
 // Bounded: a load from mapped memory completes unless the device is broken.
-__device__ __forceinline__ void wait_stage(u64 *full, u32 parity) {
+__device__ __forceinline__ void wait_load(u64 *full, u32 parity) {
     for (u32 tries = 0; tries < 1u << 24 && !ptx::barrier_try_wait(full, parity); tries++) {
     }
 }
 
-__device__ __forceinline__ void wait_full(const Ring &ring, u32 item) { wait_stage(ring.full_of(item), ring.parity(item)); }
+__device__ __forceinline__ void wait_full(const Ring &ring, u32 item) { wait_load(ring.full_of(item), ring.parity(item)); }
 
 struct Piece {
     const char *address;
@@ -42,15 +40,15 @@ struct Piece {
 
 __device__ __forceinline__ u32 ring_ahead(const Ring &ring) { return ring.count > 1 ? ring.count - 1 : 1; }
 
-// One thread.
-__device__ __forceinline__ void load_stage(char *stage, const char *from, u32 bytes, u64 *full) {
-    ptx::barrier_expect(full, bytes);
-    ptx::bulk_load(stage, from, bytes, full);
+// The calling lane starts a load.
+__device__ __forceinline__ void start_load(u64 *full, char *stage, Piece piece) {
+    ptx::barrier_expect(full, piece.bytes);
+    ptx::bulk_load(stage, piece.address, piece.bytes, full);
 }
 
 // Lane 0 starts the load of one item.
 __device__ __forceinline__ void load_item(const Ring &ring, u32 item, Piece piece) {
-    if (lane_id() == 0) load_stage(ring.stage(item), piece.address, piece.bytes, ring.full_of(item));
+    if (lane_id() == 0) start_load(ring.full_of(item), ring.stage(item), piece);
 }
 
 // The first loads, before anything is known about where the items go.

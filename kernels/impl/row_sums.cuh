@@ -21,14 +21,14 @@ struct Slots {
     __device__ __forceinline__ u32 after(u32 slot) const { return slot + 1 == count ? 0 : slot + 1; }
 
     __device__ __forceinline__ void fill(const char *from, u32 size) {
-        if (lane_id() == 0) load_stage(bytes + filling * SLOT, from, size, full + filling);
+        if (lane_id() == 0) start_load(full + filling, bytes + filling * SLOT, {from, size});
         filling = after(filling);
         held++;
     }
 
     // 16 bytes per lane and unit of the oldest slot. It may be filled again behind emptied().
     __device__ __forceinline__ const char *oldest() const {
-        wait_stage(full + emptying, parity);
+        wait_load(full + emptying, parity);
         return bytes + emptying * SLOT + lane_id() * 16;
     }
     __device__ __forceinline__ void emptied() {
@@ -44,7 +44,7 @@ __device__ __forceinline__ u32 slots_bytes(u32 count, u32 warps) { return warps 
 // Before a block barrier. Of warp `warp`; all slots of the block's warps lie before their barriers.
 __device__ __forceinline__ Slots make_slots(char *shared, u32 count, u32 warp, u32 warps) {
     Slots s = {shared + warp * count * SLOT, reinterpret_cast<u64 *>(shared + warps * count * SLOT) + warp * count, count, 0, 0, 0, 0};
-    if (lane_id() == 0) init_stages(s.full, count);
+    if (lane_id() == 0) init_ring({s.bytes, s.full, SLOT, count, 0});
     return s;
 }
 

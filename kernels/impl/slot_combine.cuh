@@ -19,10 +19,7 @@ __device__ __forceinline__ bool acknowledges(const SlottedCombineParams &p, cons
 // Every block's last thread, once it needs the buffer's words no more: block 0 stores the outcome ahead of the end, unless
 // the peers are to be told of it then. (A failure poisons the buffer, whose words then count no more.)
 __device__ __forceinline__ void settle(const SlottedCombineParams &p, OperationState &op, const Outcome &o) {
-    if (!is_last_thread()) return;
-    if (blockIdx.x != 0) return check_in(p.comm, false);
-    bool bad = false;
-    if (!await_check_in(p.comm, op, bad)) return;
+    if (blockIdx.x != 0 || !is_last_thread() || !await_check_in(p.comm, op)) return;
     if (o.received)
         at<HandleRecord>(p.record)->combining = 0;
     else
@@ -44,8 +41,9 @@ template <class Row, Kind KIND> __device__ __forceinline__ bool push_all(const S
         s.no_dispatch = refused;
     }
     begin(p.comm, s.op, started);
+    if (s.op.status == SUCCESS) check_in(p.comm);
     if (!guard_combine(p, s, guard)) return false;
-    if (blockIdx.x == 0) name_operation(p.comm, s.op);
+    if (blockIdx.x == 0 && warp_id() == 0) name_operation(p.comm, s.op);
     push_rows(p, push, sources);
     __syncthreads();
     // By the warp that has the fewest pieces.
@@ -65,9 +63,8 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_whole(co
     SlotSums<Row, KIND> sums;
     sums.prepare(p, (u32)s.tokens, shared);
     settle(p, op, o);
-    if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
-    if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) return;
-    sums.sum(p, shared);
+    if (is_counting_warp()) count_slots_received<KIND>(p);
+    if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) sums.sum(p, shared);
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }
 
@@ -82,6 +79,7 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_send(con
 template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(const SlottedCombineParams &p, CombineShared &s, char *shared) {
     u64 turn, next;
     if (!resume_combine(p, s, turn, next)) return end_combine(p, s);
+    check_in(p.comm);
     Outcome o = no_outcome();
     o.received = true;
     o.kind = COMBINE_WINDOW;
@@ -90,9 +88,8 @@ template <class Row, Kind KIND> __device__ __forceinline__ void slotted_receive(
     SlotSums<Row, KIND> sums;
     sums.prepare(p, (u32)s.tokens, shared);
     settle(p, s.op, o);
-    if (is_counting_warp()) count_slots_received<KIND>(p, (u32)s.tokens);
-    if (!wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0)) return;
-    sums.sum(p, shared);
+    if (is_counting_warp()) count_slots_received<KIND>(p);
+    if (wait_arrivals(p.comm, s.op, turn, blockIdx.x == 0)) sums.sum(p, shared);
     leave(p.comm, s.op, turn, o, acknowledges(p, s.op, o));
 }
 

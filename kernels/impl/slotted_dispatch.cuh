@@ -11,19 +11,37 @@ namespace ep {
 
 struct SlottedShared {
     OperationState op;
-    u32 bad_id;              // a token of this block has one
+    Guard guard;
+    u32 bad_id;              // some token has one, the same in every block
     u32 no_room;             // it has been sent, so it is received, but handed out it cannot be
 };
 
 // The end of an operation that did not succeed. All threads of every block.
 EP_SELDOM void end_slotted(const SlottedDispatchParams &p, OperationState &op, bool by_expert, bool has_outputs) {
     if (op.status == CONCURRENT_USE) fail(p.comm, op, 0);
-    if (has_outputs) write_no_slots(p, told_stamp(p), by_expert, gridDim.x);
+    if (has_outputs) write_no_slots(p, told_stamp(p), by_expert, whole_block());
     if (op.status != BUSY) return;
     if (!pass_ticket(p.comm, op, TICKET_REFUSED) || threadIdx.x != 0) return;
+    forget_check_in(p.comm);
     report_soft(p.comm, op, BUSY, -1, -1);
     at<HandleRecord>(p.record)->dispatch_refused = 1;
     finish(p.comm, op, no_outcome());
+}
+
+// One warp, while the others count: whether the window may be written at once. Then block 0 says what is about to be sent.
+__device__ __forceinline__ void find_guard(const SlottedDispatchParams &p, SlottedShared &s) {
+    Guard guard = guard_dispatch(p, s.op, false);
+    if (lane_id() == 0) s.guard = guard;
+    if (blockIdx.x != 0 || guard != WRITE_AT_ONCE) return;
+    begin_counting(p.comm, s.op.epoch);
+    name_operation(p.comm, s.op);
+}
+
+// All threads, where it may not. False: the dispatch is refused or has failed.
+EP_SELDOM bool enter_slowly(const SlottedDispatchParams &p, SlottedShared &s) {
+    if (!enter_window(p.comm, s.op, s.guard, DISPATCH_WINDOW, p.window)) return false;
+    if (blockIdx.x == 0 && warp_id() == 0) name_operation(p.comm, s.op);
+    return true;
 }
 
 __device__ __forceinline__ RowDeal deal_rows(const SlottedDispatchParams &p, bool cast) {
@@ -36,70 +54,76 @@ __device__ __forceinline__ RowDeal deal_rows(const SlottedDispatchParams &p, boo
     return d;
 }
 
-// What one warp has on its way before the buffer's words are here: ids to count, and its first row or routing.
+__device__ __forceinline__ bool is_row_warp(const RowDeal &deal) { return warp_id() < deal.warps; }
+
+// What one warp has on its way before the buffer's words are here: experts to count, and its first row or routing.
 struct FirstLoads {
-    GroupIds ids;
+    PairExperts experts;
+    RowPiece at, next_at;
     Piece16 piece, next;
     SideGroup group;
 };
 
-__device__ __forceinline__ bool is_row_warp(const RowDeal &deal) { return warp_id() < deal.warps; }
-
 __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal) {
     FirstLoads f = {};
-    f.ids = load_groups(p, given, {0, min(p.given.num_tokens, r.words * 32)}, warp_id());
+    f.experts = load_pairs(p, given, {0, min(p.given.num_tokens, r.words * 32)}, threadIdx.x);
     if (is_row_warp(deal)) {
-        f.piece = load_piece(p, deal, warp_id());
-        f.next = load_piece(p, deal, warp_id() + deal.warps);
+        f.at = first_piece(deal);
+        f.piece = load_piece(p, deal, f.at);
+        f.next_at = f.at.next(p, deal);
+        f.next = load_piece(p, deal, f.next_at);
     } else {
-        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * (WARP / p.num_topk), deal.own.below(p.given.num_tokens));
+        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * tokens_of_group(p));
     }
     return f;
 }
 
-// What lies beside the rows of own tokens [from, to), in the chunk that begins at `chunk`. One of the side warps.
-template <bool BY_EXPERT, bool CAST>
-__device__ inline void send_beside(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, SideGroup group, u32 from, u32 to,
-                                   Tokens chunk, bool &bad) {
-    u32 index = warp_id() - deal.warps, warps = blockDim.x / WARP - deal.warps, per_group = WARP / p.num_topk;
-    for (u32 j = from + index * per_group; j < to; j += warps * per_group) {
-        if (j != index * per_group) group = load_side_group(p, given, deal.own, j, to);
-        group.valid = group.valid && group.token < chunk.end;
-        send_side_group<BY_EXPERT>(p, r, group, chunk.begin, bad);
+// Sends this row warp's pieces of tokens below the chunk's end, the first of which is ready.
+template <bool CAST>
+__device__ __forceinline__ void send_pieces(const SlottedDispatchParams &p, const Routing &r, const RowDeal &deal, FirstLoads &f, ReadyPiece<CAST> ready, Tokens chunk) {
+    while (f.at.token < chunk.end) {
+        send_piece<CAST>(p, r, ready, f.at.token - chunk.begin, f.at.offset());
+        f.at = f.next_at;
+        f.piece = f.next;
+        f.next_at = f.at.next(p, deal);
+        f.next = load_piece(p, deal, f.next_at);
+        if (f.at.token < chunk.end) ready.make(p, f.piece, f.at.offset());
     }
-    if (!CAST && p.scale_bytes)
-        for (u32 j = from + index; j < to; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
 }
 
-// Rows and routing of the block's own tokens, chunk by chunk. All threads; a block barrier is to follow.
+// What lies beside the rows of the chunk's own tokens, from the `from`-th own token on. One of the side warps.
 template <bool BY_EXPERT, bool CAST>
-__device__ __forceinline__ void send_slotted(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, u32 count, FirstLoads f,
-                                             bool &bad) {
-    u32 unit = warp_id(), chunk_tokens = r.words * 32, sent = 0;
-    for (u32 begin = 0;; begin += chunk_tokens) {
-        Tokens chunk = {begin, min(begin + chunk_tokens, max(count, begin))};
-        mark_chunk(p, r, given, chunk, count, begin ? load_groups(p, given, chunk, warp_id()) : f.ids);
-        u32 own_end = min(deal.own.below(chunk.end), deal.own.below(count));
-        if (is_row_warp(deal)) {
-            for (bool counted = false; !counted || unit < own_end * deal.pieces;) {
-                ReadyPiece<CAST> ready(p, f.piece, deal.offset(unit));
-                if (!counted) __syncthreads(); // the first is cast while others still count
-                counted = true;
-                if (unit >= own_end * deal.pieces) break;
-                send_piece<CAST>(p, r, ready, deal.token(unit) - begin, deal.offset(unit));
-                unit += deal.warps;
-                f.piece = f.next;
-                f.next = load_piece(p, deal, unit + deal.warps);
-            }
-        } else {
-            __syncthreads();
-            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, sent, own_end, chunk, bad);
-        }
-        sent = own_end;
-        if (chunk.end >= count) break;
-        next_chunk(r);
+__device__ inline void send_beside(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal, SideGroup group, u32 from,
+                                   Tokens chunk) {
+    u32 index = warp_id() - deal.warps, warps = blockDim.x / WARP - deal.warps, per_group = tokens_of_group(p);
+    for (u32 j = from + index * per_group; deal.own.token(j) < chunk.end; j += warps * per_group) {
+        if (j != index * per_group) group = load_side_group(p, given, deal.own, j);
+        group.valid = group.valid && group.token < chunk.end;
+        send_side_group<BY_EXPERT>(p, r, group, chunk.begin);
     }
-    send_counts(p, r, blockIdx.x, deal.own.step);
+    if (!CAST && p.scale_bytes)
+        for (u32 j = from + index; deal.own.token(j) < chunk.end; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
+}
+
+// More tokens than are counted at once: chunk by chunk. All threads. Whether this one has seen bad ids.
+template <bool BY_EXPERT, bool CAST>
+EP_SELDOM bool send_more(const SlottedDispatchParams &p, Routing r, GivenRouting given, RowDeal deal, FirstLoads f, u32 count) {
+    bool bad = false;
+    u32 chunk_tokens = r.words * 32;
+    for (u32 begin = chunk_tokens; begin < count; begin += chunk_tokens) {
+        next_chunk(r);
+        Tokens chunk = {begin, min(begin + chunk_tokens, count)};
+        bad |= mark_chunk(p, r, given, chunk, count, load_pairs(p, given, chunk, threadIdx.x));
+        __syncthreads();
+        if (is_row_warp(deal)) {
+            ReadyPiece<CAST> ready;
+            ready.make(p, f.piece, f.at.offset());
+            send_pieces<CAST>(p, r, deal, f, ready, chunk);
+        } else {
+            send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, deal.own.below(begin), chunk);
+        }
+    }
+    return bad;
 }
 
 __device__ __forceinline__ Outcome slotted_outcome(const SlottedDispatchParams &p, Guard guard) {
@@ -122,35 +146,32 @@ __device__ __forceinline__ Outcome received_outcome(const SlottedDispatchParams 
 }
 
 // Blocks that receive: few where there is little to do, so that few poll.
-template <bool BY_EXPERT> __device__ __forceinline__ u32 receivers(const SlottedDispatchParams &p) {
+template <bool BY_EXPERT> __device__ __forceinline__ u32 receivers(const SlottedDispatchParams &p, const RankOutputs &outputs) {
     if (BY_EXPERT || p.flags & (COPY_OUT | COPY_SCALES)) return gridDim.x;
-    return min(div_up(rank_outputs(p).total(), blockDim.x), gridDim.x);
+    return min(div_up(outputs.total(), blockDim.x), gridDim.x);
 }
 
-// Waits for the peers and writes the outputs. False: it has failed, or this block has no part in it.
-template <bool BY_EXPERT> __device__ __forceinline__ bool receive_slotted(const SlottedDispatchParams &p, const Routing &r, SlottedShared &s, u64 turn) {
+// All threads: wait for the peers and write the outputs, in blocks that have a part in it.
+template <bool BY_EXPERT> __device__ __forceinline__ void receive_slotted(const SlottedDispatchParams &p, const Routing &r, SlottedShared &s, u64 turn) {
     OperationState &op = s.op;
-    u32 blocks = receivers<BY_EXPERT>(p);
-    if (blockIdx.x >= blocks) return false;
-    if (!wait_arrivals(p.comm, op, turn, blockIdx.x == 0)) {
-        write_no_slots(p, r.stamp, BY_EXPERT, blocks);
-        return false;
-    }
-    if (s.no_room)
-        write_no_slots(p, r.stamp, BY_EXPERT, blocks);
+    RankOutputs outputs = {};
+    if (!BY_EXPERT) outputs = rank_outputs(p);
+    Team t = whole_block();
+    t.blocks = receivers<BY_EXPERT>(p, outputs);
+    if (t.block >= t.blocks) return;
+    bool here = wait_arrivals(p.comm, op, turn, blockIdx.x == 0);
+    if (!here || s.no_room)
+        write_no_slots(p, r.stamp, BY_EXPERT, t);
     else if (BY_EXPERT)
-        receive_by_expert(p, r, op, r.masks);
+        receive_by_expert(p, r, op, t, r.masks);
     else
-        receive_by_rank(p, r, op, blocks, r.masks);
-    return true;
+        receive_by_rank(p, r, op, outputs, t, r.masks);
 }
 
-// The last thread of every block, when it needs the buffer's words no more. That of block 0 stores what this operation
-// changes while the peers' rows are still on their way. (A failure poisons the buffer, whose words then count no more.)
-EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sends, u32 count, Outcome o) {
-    bool bad = s.bad_id;
-    if (blockIdx.x != 0) return check_in(p.comm, bad);
-    if (!await_check_in(p.comm, s.op, bad)) return;
+// One thread of block 0, when it needs the buffer's words no more: stores what this operation changes while the peers' rows are
+// still on their way. (A failure poisons the buffer, whose words then count no more.)
+__device__ __forceinline__ void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sends, u32 count, const Outcome &o) {
+    if (!await_check_in(p.comm, s.op)) return;
     if (sends) {
         keep_sent(p, s.op, count);
         ptx::add_relaxed_gpu(&counters(p.comm)->dispatches, 1);
@@ -164,7 +185,11 @@ EP_SELDOM void settle(const SlottedDispatchParams &p, SlottedShared &s, bool sen
         if (!(p.comm.launch & CAPTURED)) record->told = p.comm.launch;
     }
     if (!(o.received && acknowledges(p))) store_outcome(p.comm, s.op, o);
-    if (bad) report_bad_id(p, s.op);
+}
+
+// All threads of every block, when there were bad ids: their side warps have noted where.
+EP_SELDOM void end_bad_ids(const SlottedDispatchParams &p, OperationState &op) {
+    if (pass_ticket(p.comm, op, TICKET_BAD_ID) && threadIdx.x == 0) report_bad_id(p, op);
 }
 
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
@@ -181,21 +206,35 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     u32 count = p.flags & CACHED ? (u32)record->num_tokens : token_count(p);
     if (WHOLE) r.stamp = told_stamp(p);
     init_routing(p, r);
-    bool is_last_thread = threadIdx.x == blockDim.x - 1;
-    if (is_last_thread) s.bad_id = s.no_room = 0;
+    bool keeps_books = threadIdx.x == blockDim.x - 1;
+    if (keeps_books) s.bad_id = s.no_room = 0;
     begin(p.comm, op, started);
-    Guard guard = WRITE_AT_ONCE;
-    if (!enter(p, op, guard, false)) return end_slotted(p, op, BY_EXPERT, WHOLE);
-    if (blockIdx.x == 0) name_operation(p.comm, op);
-    bool bad = false;
-    send_slotted<BY_EXPERT, CAST>(p, r, given, deal, count, first, bad);
-    if (bad) s.bad_id = 1;
+    if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, WHOLE);
+    check_in(p.comm);
+
+    Tokens chunk = {0, min(r.words * 32, count)};
+    if (warp_id() == blockDim.x / WARP - 1) find_guard(p, s);
+    if (mark_chunk(p, r, given, chunk, count, first.experts)) s.bad_id = 1;
+    ReadyPiece<CAST> ready;
+    if (is_row_warp(deal)) ready.make(p, first.piece, first.at.offset()); // cast while others still count
+    __syncthreads();
+    Guard guard = s.guard;
+    if (guard != WRITE_AT_ONCE && !enter_slowly(p, s)) return end_slotted(p, op, BY_EXPERT, WHOLE);
+
+    if (is_row_warp(deal))
+        send_pieces<CAST>(p, r, deal, first, ready, chunk);
+    else
+        send_beside<BY_EXPERT, CAST>(p, r, given, deal, first.group, 0, chunk);
+    if (chunk.end < count && send_more<BY_EXPERT, CAST>(p, r, given, deal, first, count)) s.bad_id = 1;
+    send_counts(p, r, blockIdx.x, gridDim.x);
     __syncthreads();
     if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);
+
     Outcome o = slotted_outcome(p, guard);
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);
-    if (is_last_thread) settle(p, s, true, count, o);
-    if (WHOLE && !receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA])) return;
+    if (keeps_books && blockIdx.x == 0) settle(p, s, true, count, o);
+    if (WHOLE) receive_slotted<BY_EXPERT>(p, r, s, op.words.sent[DATA]);
+    if (s.bad_id) end_bad_ids(p, op);
     leave(p.comm, op, op.words.sent[DATA], o, o.received && acknowledges(p));
 }
 
@@ -206,10 +245,9 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     Started started = start(p.comm, record);
     u64 turn = record->dispatch_turn, epoch = record->dispatch_epoch;
     bool refused = record->dispatch_refused != 0;
-    bool is_last_thread = threadIdx.x == blockDim.x - 1;
+    bool keeps_books = threadIdx.x == blockDim.x - 1;
     r.stamp = told_stamp(p);
-    init_ranks(p, r);
-    if (is_last_thread) s.bad_id = 0;
+    init_ranks(p, r, threadIdx.x);
     begin(p.comm, op, started);
     u64 next = op.epoch;
     __syncthreads();
@@ -220,9 +258,11 @@ template <bool BY_EXPERT> __device__ __forceinline__ void slotted_receive_body(c
     }
     __syncthreads();
     if (op.status != SUCCESS) return end_slotted(p, op, BY_EXPERT, true);
+    check_in(p.comm);
     Outcome o = received_outcome(p, no_outcome(), next);
-    if (is_last_thread) settle(p, s, false, 0, o);
-    if (receive_slotted<BY_EXPERT>(p, r, s, turn)) leave(p.comm, op, turn, o, acknowledges(p));
+    if (keeps_books && blockIdx.x == 0) settle(p, s, false, 0, o);
+    receive_slotted<BY_EXPERT>(p, r, s, turn);
+    leave(p.comm, op, turn, o, acknowledges(p));
 }
 
 } // namespace ep

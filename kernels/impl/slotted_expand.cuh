@@ -11,15 +11,20 @@ struct SlabStarts {
     u32 *rows;               // [source]: how many it has sent
     u32 *begin;              // [source][local expert]: where the source's rows begin in the slab
     u32 *end;                // [local expert]
+
+    // Of one source's rows.
+    __device__ __forceinline__ u32 end_of(const SlottedDispatchParams &p, u32 source, u32 local) const {
+        return source + 1 < p.comm.ranks ? begin[(source + 1) * p.local_experts + local] : end[local];
+    }
 };
 
 __device__ __forceinline__ SlabStarts make_starts(const SlottedDispatchParams &p, u32 *shared) {
     return {shared, shared + p.comm.ranks, shared + p.comm.ranks * (1 + p.local_experts)};
 }
 
-// All threads; the caller adds the barrier.
-__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const Routing &r, const SlabStarts &starts) {
-    for (u32 i = threadIdx.x; i < p.local_experts + p.comm.ranks; i += blockDim.x) {
+// The caller adds the barrier.
+__device__ __forceinline__ void find_starts(const SlottedDispatchParams &p, const Routing &r, const SlabStarts &starts, const Team &t) {
+    for (u32 i = t.index; i < p.local_experts + p.comm.ranks; i += t.threads) {
         u32 sum = 0;
         if (i >= p.local_experts) {
             u32 source = i - p.local_experts;
@@ -41,7 +46,7 @@ struct ReceivedPiece {
     u32 source, within, number;
     u64 row;                 // in the window
     i32 id, position;        // of lane k
-    uint4 v[PIECE_LOADS];
+    uint4 v[PIECE_LOADS];    // beside the row: the first 512 bytes of its scales
     float weight;            // beside the row
     u32 slot;
 };
@@ -62,6 +67,7 @@ __device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchPara
     if (r.number == pieces) {
         r.weight = mine ? at<const float>(base + p.side_weights)[at_k] : 0.0f;
         r.slot = r.within < p.max_tokens ? at<const u32>(base + p.side_slots)[r.row] : 0;
+        if (r.within < p.max_tokens && lane_id() * 16 < p.scale_stride) r.v[0] = ptx::load_row16(at<const char>(base + p.scales + r.row * p.scale_stride + lane_id() * 16));
         return r;
     }
 #pragma unroll
@@ -93,9 +99,16 @@ __device__ inline void expand_beside(const SlottedDispatchParams &p, const Recei
     }
     if (lane_id() == 0) at<u32>(p.kept.recv_slots)[r.row] = r.slot;
     if (!p.scale_bytes) return;
+    bool wide = p.out.scale_col_stride == 4 && p.scale_bytes % 16 == 0 && p.scale_bytes <= WARP * 16 &&
+                (p.out.scales | p.out.scale_slot_stride | p.out.scale_row_stride) % 16 == 0;
     u64 to = p.out.scales + (u64)(u32)r.id * p.out.scale_slot_stride + (u64)(u32)within * p.out.scale_row_stride;
-    for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1)
-        store_scales_at(p, at<const char>(from), __shfl_sync(FULL, to, __ffs((i32)mask) - 1), lane_id(), WARP);
+    for (u32 mask = __ballot_sync(FULL, within >= 0); mask; mask &= mask - 1) {
+        u64 row = __shfl_sync(FULL, to, __ffs((i32)mask) - 1);
+        if (!wide)
+            store_scales_at(p, at<const char>(from), row, lane_id(), WARP);
+        else if (lane_id() * 16 < p.scale_bytes)
+            ptx::store_row16(at<char>(row + lane_id() * 16), r.v[0]);
+    }
 }
 
 __device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, const ReceivedPiece &r, i32 within) {
@@ -138,13 +151,19 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const R
     for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
         u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
         u32 begin = starts.begin[source * p.local_experts + local];
-        u32 end = source + 1 < p.comm.ranks ? starts.begin[(source + 1) * p.local_experts + local] : starts.end[local];
+        u32 end = starts.end_of(p, source, local);
         at<u32>(p.out.source_ranges)[2 * i] = min(begin, capacity);
         at<u32>(p.out.source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
     }
     if (t.block != 0) return;
     for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
     if (t.warp() != 0) return;
+    for (u32 source = 0; source < p.comm.ranks; source++) {
+        i32 pairs = 0;
+        for (u32 local = lane_id(); local < p.local_experts; local += WARP) pairs += starts.end_of(p, source, local) - starts.begin[source * p.local_experts + local];
+        pairs = ptx::warp_sum(pairs);
+        if (lane_id() == 0) at<u32>(p.kept.recv_counts)[p.comm.ranks + source] = pairs;
+    }
     i32 sent = 0, needed = 0, present = 0;
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
         at<u32>(p.kept.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = starts.rows[source];
@@ -161,14 +180,13 @@ __device__ inline void write_slab_counts(const SlottedDispatchParams &p, const R
     if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
 }
 
-// All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words. All threads of every block.
-__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 *shared) {
-    Team t = whole_block();
+// All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words.
+__device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const Team &t, u32 *shared) {
     SlabStarts starts = make_starts(p, shared);
     u32 pieces = div_up(p.row_bytes, PIECE_BYTES), me = t.warp() * t.blocks + t.block, all = t.warps() * t.blocks;
     ReceivedPiece piece = load_received(p, me, pieces), next = load_received(p, me + all, pieces);
-    find_starts(p, r, starts);
-    __syncthreads();
+    find_starts(p, r, starts, t);
+    t.sync();
     u32 most = 0; // rows of the fullest source
     for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, starts.rows[source]);
     u32 units = ptx::warp_max(most) * p.comm.ranks * (pieces + 1);

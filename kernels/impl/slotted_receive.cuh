@@ -76,21 +76,21 @@ __device__ __forceinline__ void sum_expert_count(const SlottedDispatchParams &p,
     write_expert_count(p, r.stamp, local, sum);
 }
 
-// The same where slabs are smaller than what may come: by the ids of the rows that fit. One block; `counts`: a word of
+// The same where slabs are smaller than what may come: by the ids of the rows that fit. One block's team; `counts`: a word of
 // shared memory per local expert.
-EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, Routing r, u32 *counts) {
-    for (u32 i = threadIdx.x; i < p.local_experts; i += blockDim.x) counts[i] = 0;
-    __syncthreads();
+EP_SELDOM void count_present_experts(const SlottedDispatchParams &p, Routing r, u32 *counts, Team t) {
+    for (u32 i = t.index; i < p.local_experts; i += t.threads) counts[i] = 0;
+    t.sync();
     const u32 *ids = at<const u32>(own_base(p.comm) + p.side_ids);
     for (u32 source = 0; source < p.comm.ranks; source++) {
         u32 n = min(received_count(p, r, source, 0), (u32)p.out.rows) * p.num_topk;
-        for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
+        for (u32 i = t.index; i < n; i += t.threads) {
             u32 id = ids[(u64)source * p.max_tokens * p.num_topk + i];
             if (id < p.local_experts) atomicAdd(counts + id, 1);
         }
     }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < p.local_experts; i += blockDim.x) write_expert_count(p, r.stamp, i, counts[i]);
+    t.sync();
+    for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, r.stamp, i, counts[i]);
 }
 
 // Rows of each source, by rank. One warp.
@@ -150,12 +150,9 @@ __device__ __forceinline__ RankOutputs rank_outputs(const SlottedDispatchParams 
     return o;
 }
 
-// All outputs by rank, by the first `blocks` blocks; `shared` holds a word for each local expert.
-__device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, u32 blocks, u32 *shared) {
-    Team t = whole_block();
-    t.blocks = blocks;
+// All outputs by rank; `shared` holds a word for each local expert.
+__device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const RankOutputs &o, const Team &t, u32 *shared) {
     u64 base = own_base(p.comm);
-    RankOutputs o = rank_outputs(p);
     u32 words = p.comm.ranks * (u32)p.out.rows * p.num_topk, rows = p.comm.ranks * p.max_tokens;
     for (u32 i = t.block * t.threads + t.index; i < o.total(); i += t.blocks * t.threads) {
         if (i < 2 * o.side) {
@@ -172,20 +169,19 @@ __device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Rou
         }
     }
     if (p.flags & (COPY_OUT | COPY_SCALES)) copy_slotted_rows(p, r, t);
-    if (o.clamped && t.block == 0) count_present_experts(p, r, shared);
+    if (o.clamped && t.block == 0) count_present_experts(p, r, shared, t);
 }
 
-// A dispatch that ends unsatisfied still leaves counts of zero and no ids. All threads of the first `blocks` blocks.
-EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, u32 stamp, bool by_expert, u32 blocks) {
-    Team t = whole_block();
-    t.blocks = blocks;
+// A dispatch that ends unsatisfied still leaves counts of zero and no ids.
+EP_SELDOM void write_no_slots(const SlottedDispatchParams &p, u32 stamp, bool by_expert, Team t) {
     u64 rows = p.out.rows * (by_expert ? p.local_experts : p.comm.ranks), ids = by_expert ? rows : rows * p.num_topk;
     fill_words(p.out.ids, 0, ids, FULL, t);
     fill_words(p.out.weights, 0, ids, 0, t);
     fill_words(p.out.source, 0, rows * 2, FULL, t);
     if (t.block != 0) return;
     for (u32 i = t.index; by_expert && i < p.local_experts * p.comm.ranks * 2; i += t.threads) at<u32>(p.out.source_ranges)[i] = 0;
-    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = at<u32>(p.kept.recv_counts)[i] = 0;
+    for (u32 i = t.index; i < p.comm.ranks; i += t.threads) at<u32>(p.out.rank_counts)[i] = 0;
+    for (u32 i = t.index; i < 2 * p.comm.ranks; i += t.threads) at<u32>(p.kept.recv_counts)[i] = 0;
     for (u32 i = t.index; i < p.local_experts; i += t.threads) write_expert_count(p, stamp, i, 0);
     if (t.index < 2) at<i64>(p.out.true_rows)[t.index] = 0;
     if (t.index == 0) tell(p, stamp, 0, 0);

@@ -30,18 +30,27 @@ __device__ __forceinline__ Routing make_routing(const SlottedDispatchParams &p, 
     return r;
 }
 
-// All threads, ahead of a block barrier.
-__device__ __forceinline__ void init_ranks(const SlottedDispatchParams &p, const Routing &r) {
-    for (u32 i = threadIdx.x; i < p.comm.ranks; i += blockDim.x) {
+// All threads, ahead of a block barrier: ranks `first`, `first` + blockDim.x and so on.
+__device__ __forceinline__ void init_ranks(const SlottedDispatchParams &p, const Routing &r, u32 first) {
+    for (u32 i = first; i < p.comm.ranks; i += blockDim.x) {
         r.bases[i] = peer_base(p.comm, i);
         r.alive[i] = is_alive(p.comm, i);
     }
 }
 
+// The same with all that is counted in. What has to be read is on its way before anything waits for it.
 __device__ __forceinline__ void init_routing(const SlottedDispatchParams &p, const Routing &r) {
-    for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) r.homes[i] = ptx::load_ahead(at<const u32>(p.kept.expert_home) + i);
-    init_ranks(p, r);
-    for (u32 i = threadIdx.x; i < r.columns * (1 + r.words); i += blockDim.x) r.before[i] = 0;
+    u32 me = threadIdx.x, home = 0;
+    bool alive = me < p.comm.ranks && is_alive(p.comm, me);
+    if (me < p.num_experts) home = ptx::load_ahead(at<const u32>(p.kept.expert_home) + me);
+    for (u32 i = me; i < r.columns * (1 + r.words); i += blockDim.x) r.before[i] = 0;
+    if (me < p.num_experts) r.homes[me] = home;
+    for (u32 i = me + blockDim.x; i < p.num_experts; i += blockDim.x) r.homes[i] = ptx::load_ahead(at<const u32>(p.kept.expert_home) + i);
+    if (me < p.comm.ranks) {
+        r.bases[me] = peer_base(p.comm, me);
+        r.alive[me] = alive;
+    }
+    init_ranks(p, r, me + blockDim.x);
 }
 
 // Whose routing is sent: the caller's, or the handle's once more.
@@ -60,46 +69,62 @@ __device__ __forceinline__ GivenRouting given_routing(const SlottedDispatchParam
     return {cached ? p.kept.ids : p.given.topk_idx, cached && !p.given.topk_weights ? p.kept.weights : p.given.topk_weights, cached ? 4 : p.given.id_bytes};
 }
 
-// Home of a given id, or rank FULL where nothing goes.
-__device__ __forceinline__ Home home_of(const SlottedDispatchParams &p, const Routing &r, i64 given) {
-    if ((u64)given >= p.num_experts) return {FULL, 0};
-    u32 v = r.homes[given];
+// The expert that a given id names; FULL for none, BAD_EXPERT for what names none.
+constexpr u32 BAD_EXPERT = FULL - 1;
+__device__ __forceinline__ u32 expert_of(const SlottedDispatchParams &p, i64 given) {
+    return (u64)given < p.num_experts ? (u32)given : given == -1 ? FULL : BAD_EXPERT;
+}
+
+// Home of an expert, or rank FULL where nothing goes.
+__device__ __forceinline__ Home home_of(const Routing &r, u32 expert) {
+    if (expert >= BAD_EXPERT) return {FULL, 0};
+    u32 v = r.homes[expert];
     Home home = {v >> 16, v & 0xffff};
     return r.alive[home.rank] ? home : Home{FULL, 0};
 }
 
-// Ids of groups of 32 / topk tokens, some of which are on their way at once.
-constexpr u32 GROUPS_AHEAD = 4;
-struct GroupIds {
-    i64 id[GROUPS_AHEAD];
+// The token of a pair, both counted from the same place; pairs fewer than 2^27.
+__device__ __forceinline__ u32 token_of_pair(const SlottedDispatchParams &p, u32 pair) { return p.num_topk == 1 ? pair : __umulhi(pair, p.topk_reciprocal); }
+
+// Experts of pairs, a thread's first ones on their way at once.
+constexpr u32 PAIRS_AHEAD = 2;
+struct PairExperts {
+    u32 expert[PAIRS_AHEAD];
 };
 
-// This warp's groups from `first` on of the tokens [begin, end).
-__device__ __forceinline__ GroupIds load_groups(const SlottedDispatchParams &p, const GivenRouting &given, Tokens tokens, u32 first) {
-    GroupIds g;
+// Pairs `first`, `first` + blockDim.x and so on of the tokens [begin, end).
+__device__ __forceinline__ PairExperts load_pairs(const SlottedDispatchParams &p, const GivenRouting &given, Tokens tokens, u32 first) {
+    PairExperts e;
+    u32 pairs = (tokens.end - tokens.begin) * p.num_topk;
 #pragma unroll
-    for (u32 j = 0; j < GROUPS_AHEAD; j++) {
-        Pair pair = pair_of(tokens, first + j * (blockDim.x / WARP), p.num_topk);
-        g.id[j] = pair.valid ? given.id(pair.index) : -1;
+    for (u32 j = 0; j < PAIRS_AHEAD; j++) {
+        u32 pair = first + j * blockDim.x;
+        e.expert[j] = pair < pairs ? expert_of(p, given.id((u64)tokens.begin * p.num_topk + pair)) : FULL;
     }
-    return g;
+    return e;
 }
 
 // Sets the bits of a chunk's tokens. `count`: how many tokens there are at all. All threads; the caller adds the barrier.
-__device__ __forceinline__ void mark_chunk(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, Tokens chunk, u32 count, GroupIds ids) {
-    u32 warps = blockDim.x / WARP, groups = div_up(chunk.end - chunk.begin, WARP / p.num_topk);
-    for (u32 first = warp_id(); first < groups; first += GROUPS_AHEAD * warps) {
-        if (first != warp_id()) ids = load_groups(p, given, chunk, first);
+// Whether this thread has seen an id that is out of range, or that its token has already.
+__device__ __forceinline__ bool mark_chunk(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, Tokens chunk, u32 count, PairExperts experts) {
+    bool bad = false;
+    u32 pairs = (chunk.end - chunk.begin) * p.num_topk;
+#pragma unroll 1
+    for (u32 first = threadIdx.x; first < pairs; first += PAIRS_AHEAD * blockDim.x) {
+        if (first != threadIdx.x) experts = load_pairs(p, given, chunk, first);
 #pragma unroll
-        for (u32 j = 0; j < GROUPS_AHEAD; j++) {
-            u32 token = pair_of(chunk, first + j * warps, p.num_topk).token;
-            Home home = home_of(p, r, ids.id[j]);
-            if (home.rank == FULL || token >= count) continue;
-            u32 *masks = r.masks + (token - chunk.begin) / 32 * r.columns, bit = 1u << (token - chunk.begin) % 32;
-            atomicOr(masks + home.rank, bit);
-            atomicOr(masks + p.comm.ranks + (u32)ids.id[j], bit);
+        for (u32 j = 0; j < PAIRS_AHEAD; j++) {
+            u32 token = token_of_pair(p, first + j * blockDim.x), expert = experts.expert[j];
+            if (expert == FULL || chunk.begin + token >= count) continue;
+            bad |= expert == BAD_EXPERT;
+            if (expert == BAD_EXPERT) continue;
+            u32 *masks = r.masks + token / 32 * r.columns, bit = 1u << token % 32;
+            bad |= (atomicOr(masks + p.comm.ranks + expert, bit) & bit) != 0;
+            Home home = home_of(r, expert);
+            if (home.rank != FULL) atomicOr(masks + home.rank, bit);
         }
     }
+    return bad;
 }
 
 // How many tokens below the chunk's `token`-th go to a column.

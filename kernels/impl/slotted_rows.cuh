@@ -26,22 +26,36 @@ struct RowDeal {
     OwnTokens own;
     u32 pieces, warps, row_bytes; // of the input
     bool pairs;              // FP32 that is cast
-
-    __device__ __forceinline__ u32 token(u32 unit) const { return own.token(unit / pieces); }
-    __device__ __forceinline__ u32 offset(u32 unit) const { return unit % pieces * PIECE_BYTES; }
 };
+
+// One of them, and the way to the warp's next. No division: the host knows how far that is.
+struct RowPiece {
+    u32 token, piece;
+
+    __device__ __forceinline__ u32 offset() const { return piece * PIECE_BYTES; }
+    __device__ __forceinline__ RowPiece next(const SlottedDispatchParams &p, const RowDeal &deal) const {
+        RowPiece r = {token + p.deal_tokens * deal.own.step, piece + p.deal_pieces};
+        if (r.piece >= deal.pieces) r = {r.token + deal.own.step, r.piece - deal.pieces};
+        return r;
+    }
+};
+
+__device__ __forceinline__ RowPiece first_piece(const RowDeal &deal) {
+    RowPiece r = {deal.own.first, warp_id()};
+    for (; r.piece >= deal.pieces; r.piece -= deal.pieces) r.token += deal.own.step;
+    return r;
+}
 
 // Where load `j` of a lane lies in a piece. FP32 that is cast: a lane's eight elements side by side.
 __device__ __forceinline__ u32 lane_bytes(bool pairs, u32 j) { return pairs ? (lane_id() * PIECE_LOADS + j) * 16 : (j * WARP + lane_id()) * 16; }
 
-__device__ __forceinline__ Piece16 load_piece(const SlottedDispatchParams &p, const RowDeal &deal, u32 unit) {
+__device__ __forceinline__ Piece16 load_piece(const SlottedDispatchParams &p, const RowDeal &deal, RowPiece piece) {
     Piece16 r;
-    u32 token = deal.token(unit), offset = deal.offset(unit);
-    const char *from = at<const char>(p.given.x + (u64)token * p.given.x_stride);
+    const char *from = at<const char>(p.given.x + (u64)piece.token * p.given.x_stride);
 #pragma unroll
     for (u32 j = 0; j < PIECE_LOADS; j++) {
-        u32 at_byte = offset + lane_bytes(deal.pairs, j);
-        r.v[j] = token < deal.own.end && at_byte < deal.row_bytes ? ptx::load_row16(from + at_byte) : make_uint4(0, 0, 0, 0);
+        u32 at_byte = piece.offset() + lane_bytes(deal.pairs, j);
+        r.v[j] = piece.token < deal.own.end && at_byte < deal.row_bytes ? ptx::load_row16(from + at_byte) : make_uint4(0, 0, 0, 0);
     }
     return r;
 }
@@ -111,11 +125,11 @@ __device__ __forceinline__ u64 window_row(const SlottedDispatchParams &p, const 
 // A piece as it will cross.
 template <bool CAST> struct ReadyPiece {
     Piece16 raw;
-    __device__ __forceinline__ ReadyPiece(const SlottedDispatchParams &, const Piece16 &raw, u32) : raw(raw) {}
+    __device__ __forceinline__ void make(const SlottedDispatchParams &, const Piece16 &given, u32) { raw = given; }
 };
 template <> struct ReadyPiece<true> {
     CastPiece cast;
-    __device__ __forceinline__ ReadyPiece(const SlottedDispatchParams &p, const Piece16 &raw, u32 offset) : cast(cast_piece(p, raw, offset)) {}
+    __device__ __forceinline__ void make(const SlottedDispatchParams &p, const Piece16 &given, u32 offset) { cast = cast_piece(p, given, offset); }
 };
 
 // Sends one piece of the chunk's `token`-th token to all its ranks. One warp.

@@ -14,13 +14,15 @@ struct SideGroup {
     float weight;
 };
 
-__device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams &p, const GivenRouting &given, const OwnTokens &own, u32 first, u32 end) {
+__device__ __forceinline__ u32 tokens_of_group(const SlottedDispatchParams &p) { return token_of_pair(p, WARP); }
+
+// That of the `first`-th own token and those that follow.
+__device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams &p, const GivenRouting &given, const OwnTokens &own, u32 first) {
     SideGroup g;
-    u32 per_group = WARP / p.num_topk;
-    g.slot = lane_id() / p.num_topk;
-    g.k = lane_id() % p.num_topk;
+    g.slot = token_of_pair(p, lane_id());
+    g.k = lane_id() - g.slot * p.num_topk;
     g.token = own.token(first + g.slot);
-    g.valid = g.slot < per_group && first + g.slot < end && g.token < own.end;
+    g.valid = g.slot < tokens_of_group(p) && g.token < own.end;
     g.index = (u64)g.token * p.num_topk + g.k;
     g.given = g.valid ? given.id(g.index) : -1;
     g.weight = g.valid ? given.weight(g.index) : 0.0f;
@@ -28,21 +30,18 @@ __device__ __forceinline__ SideGroup load_side_group(const SlottedDispatchParams
 }
 
 // The home of a lane's expert, or rank FULL: out of range, repeated in its row, or of a rank that was given up.
-__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, bool &bad) {
+__device__ __forceinline__ Home canonical_home(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g) {
     bool in_range = (u64)g.given < p.num_experts;
     // Experts are fewer than 2^20, tokens of a group at most 2^5.
     u32 same = ptx::match_any(in_range ? g.slot << 20 | (u32)g.given : 1u << 31 | lane_id());
     bool first = (u32)__ffs((i32)same) - 1 == lane_id();
-    if (g.valid && g.given != -1 && !(in_range && first)) {
-        atomicMax(&buffer_state(p.comm)->first_bad, ~g.index); // kept inverted, so that zero means none
-        bad = true;
-    }
-    return first ? home_of(p, r, g.given) : Home{FULL, 0};
+    if (g.valid && g.given != -1 && !(in_range && first)) atomicMax(&buffer_state(p.comm)->first_bad, ~g.index); // kept inverted, so that zero means none
+    return first ? home_of(r, expert_of(p, g.given)) : Home{FULL, 0};
 }
 
 // Sends a group's routing; the handle keeps it. One warp; the tokens lie in the chunk that begins at `chunk`.
-template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk, bool &bad) {
-    Home home = canonical_home(p, r, g, bad);
+template <bool BY_EXPERT> __device__ inline void send_side_group(const SlottedDispatchParams &p, const Routing &r, const SideGroup &g, u32 chunk) {
+    Home home = canonical_home(p, r, g);
     bool has = home.rank != FULL;
     u32 token = g.valid ? g.token - chunk : 0, first_lane = g.slot * p.num_topk;
     if (g.valid) {
@@ -87,8 +86,9 @@ __device__ __forceinline__ void send_counts(const SlottedDispatchParams &p, cons
     for (u32 column = block + thread * blocks; column < r.columns; column += blockDim.x * blocks) {
         u32 home = column < p.comm.ranks ? column << 16 : r.homes[column - p.comm.ranks];
         u32 rank = home >> 16, number = column < p.comm.ranks ? 0 : 1 + (home & 0xffff);
+        u32 count = r.alive[rank] ? tokens_of(r, column) : 0;
+        at<u32>(p.kept.sent_counts)[column] = count;
         if (!r.alive[rank]) continue;
-        u32 count = tokens_of(r, column);
         at<u32>(r.bases[rank] + p.side_counts)[p.comm.rank * p.count_stride + number] = count;
         if (column == rank) count_sent(p.comm, rank, count, p.wire_bytes);
     }

@@ -57,10 +57,11 @@ template <class Row> __device__ __forceinline__ uint4 load_term(bool present, co
 template <class Row> struct Sum {
     float f[Row::COUNT];
 
-    __device__ __forceinline__ void clear() {
+    __device__ __forceinline__ void fill(float value) {
 #pragma unroll
-        for (u32 i = 0; i < Row::COUNT; i++) f[i] = 0.0f;
+        for (u32 i = 0; i < Row::COUNT; i++) f[i] = value;
     }
+    __device__ __forceinline__ void clear() { fill(0.0f); }
     __device__ __forceinline__ void add(uint4 v) {
         float x[Row::COUNT];
         Row::unpack(v, x);
@@ -108,67 +109,7 @@ __device__ __forceinline__ Terms make_terms(bool has, u32 key, u64 row, float we
     return t;
 }
 
-// Bytes of a row that a warp sums at once: seven times 16 per lane, which divides the row sizes of common models.
-constexpr u32 PIECE = 3584;
-constexpr u32 UNIT = WARP * 16;
-
-// Sums UNITS times 512 bytes at `offset` of up to TERMS rows, all loads in flight at once, bytes below `end` only.
-// start(place, sum) begins a sum, finish(place, sum) takes it; `place` is the byte in the row.
-template <class Row, u32 UNITS, u32 TERMS, bool WEIGHTED, class Start, class Finish>
-__device__ __forceinline__ void sum_few(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
-    uint4 v[TERMS][UNITS];
-    float weight[TERMS];
-    offset += lane_id() * 16;
-#pragma unroll
-    for (u32 j = 0; j < TERMS; j++) {
-        const char *row = at<const char>(term_row(t, j)) + offset;
-        weight[j] = WEIGHTED ? term_weight(t, j) : 0.0f;
-#pragma unroll
-        for (u32 u = 0; u < UNITS; u++) v[j][u] = load_term<Row>(j < t.count && offset + u * UNIT < end, row + u * UNIT);
-    }
-#pragma unroll
-    for (u32 u = 0; u < UNITS; u++) {
-        u32 place = offset + u * UNIT;
-        if (place >= end) break;
-        Sum<Row> sum;
-        start(place, sum);
-#pragma unroll
-        for (u32 j = 0; j < TERMS; j++) sum.template add_term<WEIGHTED>(v[j][u], weight[j]);
-        finish(place, sum);
-    }
-}
-
-// Any number of terms, eight in flight.
-template <class Row, bool WEIGHTED, class Start, class Finish>
-__device__ __forceinline__ void sum_many(const Terms &t, u32 offset, u32 end, Start start, Finish finish) {
-    u32 place = offset + lane_id() * 16;
-    bool here = place < end;
-    Sum<Row> sum;
-    sum.clear();
-    if (here) start(place, sum);
-    for (u32 first = 0; first < t.count; first += 8) {
-        uint4 v[8];
-#pragma unroll
-        for (u32 j = 0; j < 8; j++)
-            v[j] = load_term<Row>(first + j < t.count && here, at<const char>(term_row(t, (first + j) & 31)) + place);
-#pragma unroll
-        for (u32 j = 0; j < 8; j++) sum.template add_term<WEIGHTED>(v[j], WEIGHTED ? term_weight(t, (first + j) & 31) : 0.0f);
-    }
-    if (here) finish(place, sum);
-}
-
-// One piece of a row of sums. All lanes.
-template <class Row, bool WEIGHTED, class Start, class Finish>
-__device__ __forceinline__ void sum_piece(const Terms &t, u32 offset, u32 row_bytes, Start start, Finish finish) {
-    u32 end = min(offset + PIECE, row_bytes);
-    if (t.count <= 2) {
-        sum_few<Row, 7, 2, WEIGHTED>(t, offset, end, start, finish);
-    } else if (t.count <= 4) {
-        for (; offset < end; offset += 3 * UNIT) sum_few<Row, 3, 4, WEIGHTED>(t, offset, end, start, finish);
-    } else {
-        for (; offset < end; offset += UNIT) sum_many<Row, WEIGHTED>(t, offset, end, start, finish);
-    }
-}
+constexpr u32 UNIT = WARP * 16; // what a warp takes with one access of each lane
 
 // Rows `first` and on of a sum, UNITS times 512 bytes of each from `place` on, below `end`: on their way.
 template <class Row, u32 TERMS, u32 UNITS>

@@ -12,7 +12,8 @@ enum Place : i32 { NO_EXPERT = -1, DROPPED = -2 };
 struct SlottedKept {
     u64 ids;                 // i32[max_tokens][topk]: expert, or -1
     u64 weights;             // f32[max_tokens][topk]
-    u64 recv_counts;         // i32[ranks]: rows of each source
+    u64 sent_counts;         // i32[ranks + experts]: tokens sent to each
+    u64 recv_counts;         // i32[2][ranks]: rows of each source, then the experts of all its rows (by expert)
     u64 recv_slots;          // i32[ranks][max_tokens]: slot in the source's combine window
     u64 recv_positions;      // i32[ranks][max_tokens][topk]: slab * out_rows + row, or a Place (by expert)
     u64 recv_weights;        // f32[ranks][max_tokens][topk] (by expert)
@@ -40,6 +41,8 @@ struct SlottedDispatchParams {
     u32 x_dtype, wire_scale_type;
     u32 chunk_words;         // tokens counted at once: 32 per word
     u32 row_warps;           // of a block; the others send what lies beside the rows
+    u32 deal_tokens, deal_pieces; // own tokens and pieces of a row from a row warp's piece to its next
+    u32 topk_reciprocal;     // 1 + 2^32 / num_topk
     u32 area;                // 1 + the local area of received rows, or 0
     u32 wire_bytes;          // of a row, for the statistics
     u32 window, flags;

@@ -97,6 +97,7 @@ inline unsigned __ballot_sync(unsigned mask, bool vote) {
 inline int __any_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
 inline int __all_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) == ~0u; }
 
+inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }

@@ -34,6 +34,8 @@ plant() { # what, what is said about it, image, file, sed expression
 plant "rows are signalled when they have been read" "host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/bulk_wait<([01])>/bulk_wait_read<\1>/'
 plant "rows are not waited for" "has been read|host \[.*CUDA \[" dispatch_by_rank impl/ring.cuh 's/ptx::bulk_wait<[01]>\(\);//'
 plant "a barrier is left out" "host \[.*CUDA \[" dispatch_by_rank impl/routing.cuh '/h\.ranks\[i\] = 0;/{n;s/__syncthreads\(\);//}'
+plant "sums do not wait for their rows" "before a bulk load|host \\[.*CUDA \\[" combine_by_rank impl/sum_ring.cuh 's/wait_load\(.*//'
+plant "a stage is loaded while it is read" "second arrival|host \\[.*CUDA \\[" combine_by_rank impl/sum_ring.cuh 's/free\(r\.count\)/free(r.count + 1)/'
 plant "a signal is not sent" "TIMEOUT" combine_by_rank impl/combine_body.cuh 's/signal_peers\(p\.comm, DATA.*;$//'
 plant "a signal to a peer is of gpu scope" "of gpu scope by device" combine_by_rank comm/signal.cuh 's/store_release_sys\(signal_word\(c, peer, phase/store_release_gpu(signal_word(c, peer, phase/'
 plant "one lane is not at a collective" "lane.* at" dispatch_by_rank impl/ring.cuh 's/__syncwarp\(\);/if (lane_id() != 5) __syncwarp();/'

@@ -7,7 +7,7 @@ set -u
 tests=$1 plain=$2 failed=0
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 [ -n "$sanitizer" ] || { echo "there is no compute-sanitizer here" >&2; exit 2; }
-export DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 DEEPEP_GPU_TESTS_PATIENCE=20
+export DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 DEEPEP_GPU_TESTS_PATIENCE=8
 check() { # tool, program, options ...
     local log start=$SECONDS
     log=$(mktemp)

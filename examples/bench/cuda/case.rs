@@ -137,9 +137,14 @@ impl Case {
         )
     }
 
-    /// Operations that are timed alone begin with cold caches on all ranks at once; pairs follow each other.
-    pub fn flushed(&self) -> bool {
+    /// Operations that are timed alone begin on all ranks at once, behind a barrier; pairs follow each other.
+    pub fn is_alone(&self) -> bool {
         self.work != Work::Pair
+    }
+
+    /// With cold caches: what moves many bytes.
+    pub fn flushed(&self) -> bool {
+        self.is_alone() && self.packed()
     }
 
     /// So large that launches do not matter.

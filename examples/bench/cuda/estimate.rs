@@ -7,8 +7,9 @@ use super::sequence::{Effort, OPERATIONS};
 const LINK: f64 = 340e3;
 const SM: f64 = 43e3;
 const MEMORY: f64 = 2000e3;
-/// Before an operation: a flush of the caches and a barrier.
-const SURROUNDINGS_US: f64 = 60.0;
+/// Before an operation: a flush of the caches and a barrier, or a barrier alone.
+const FLUSH_US: f64 = 60.0;
+const BARRIER_US: f64 = 10.0;
 /// Meeting, enqueueing a sequence and waiting for it.
 const REPLAY_US: f64 = 250.0;
 /// Creating and giving back a buffer, random inputs, captures.
@@ -40,7 +41,11 @@ fn operation_us(case: &Case, ranks: usize) -> f64 {
 }
 
 pub fn seconds(case: &Case, ranks: usize, effort: &Effort) -> f64 {
-    let surroundings = if case.flushed() { SURROUNDINGS_US } else { 0.0 };
+    let surroundings = match (case.flushed(), case.is_alone()) {
+        (true, _) => FLUSH_US,
+        (false, true) => BARRIER_US,
+        (false, false) => 0.0,
+    };
     let both = operation_us(case, ranks) + surroundings;
     let replays = effort.sequences(case);
     let us: f64 = [(replays.alone, surroundings), (replays.all, both), (replays.stamped, both)]

@@ -205,18 +205,30 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// After a dispatch alone: its reads end on another stream, beside what comes next on this one.
+    /// After a dispatch alone its reads end: beside the flush that follows, on another stream, or at once.
     pub fn release(&mut self) -> Outcome<()> {
-        if self.case.work != Work::Dispatch {
-            return Ok(());
+        if self.case.work != Work::Dispatch || !self.case.flushed() {
+            return self.release_at_once();
         }
         self.stream.record(&self.done)?;
         self.side.wait_for(&self.done)?;
-        // SAFETY: the handle lives, the stream too.
-        check(unsafe { deep_ep_handle_release(self.handle.raw(), self.side.pointer()) })?;
+        self.end_reads(&self.side)?;
         self.side.record(&self.released)?;
         self.is_open = true;
         Ok(())
+    }
+
+    /// Part of what lies between operations that nothing is flushed for, as if there had been one.
+    pub fn release_at_once(&self) -> Outcome<()> {
+        match self.case.work == Work::Dispatch && !self.case.flushed() {
+            true => self.end_reads(self.stream),
+            false => Ok(()),
+        }
+    }
+
+    fn end_reads(&self, stream: &Stream) -> Outcome<()> {
+        // SAFETY: the handle lives, the stream too.
+        check(unsafe { deep_ep_handle_release(self.handle.raw(), stream.pointer()) })
     }
 
     /// Before the next operation of the buffer.

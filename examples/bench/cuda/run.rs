@@ -27,7 +27,7 @@ pub fn measure(options: &Options) -> Outcome<(Vec<Record>, Outcome<()>)> {
     }
     let shared = options.shared || devices < 2;
     let ranks = options.ranks.unwrap_or(if shared { RANKS } else { devices });
-    if ranks < 2 || (!shared && ranks > devices) {
+    if ranks == 0 || (!shared && !(2..=devices).contains(&ranks)) {
         return Err(format!("{ranks} ranks on {devices} devices; from 2 on, or with --shared"));
     }
     let effort = options.effort(gpu::sms()? / if shared { ranks as u32 } else { 1 });

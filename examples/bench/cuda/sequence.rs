@@ -100,7 +100,7 @@ impl Effort {
     pub fn sequences(&self, case: &Case) -> Sequences {
         let replays = self.replays(case);
         Sequences {
-            alone: if case.flushed() { replays / 4 + 1 } else { 0 },
+            alone: if case.is_alone() { replays / 4 + 1 } else { 0 },
             all: replays,
             stamped: if case.is_large() { 0 } else { replays },
         }
@@ -187,9 +187,12 @@ impl Run<'_, '_> {
             if self.case.flushed() {
                 self.stream.set(self.flush, i as u8, self.flush_bytes)?;
                 self.job.join()?;
+            }
+            if self.case.is_alone() {
                 self.job.barrier()?;
             }
             if kind == Kind::Surroundings {
+                self.job.release_at_once()?;
                 continue;
             }
             if kind != Kind::Operations {

@@ -7,7 +7,8 @@ use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
 use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{combine_slice_shift, combine_slots, Tuning, COMBINE_THREADS};
+use crate::plan::device::{combine_slice_shift, combine_slots, SumRings, Tuning, COMBINE_THREADS};
+use crate::plan::dtype::Dtype;
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
 
 /// Warps of a block that sum this rank's rows for the others, while the rest pull.
@@ -64,18 +65,32 @@ impl CombineCall<'_> {
         let part = Part::of(self.send.is_some(), self.receive.is_some());
         names::combine(layout, self.shape.exact, self.shape.dtype, part)
     }
+
+    /// Whether rows are summed as they lie in the windows; a REDUCED combine in one piece sums them as they come.
+    fn pulls(&self, by_expert: bool) -> bool {
+        self.receive.is_some() && (self.send.is_none() || self.shape.exact || !by_expert)
+    }
 }
 
 impl Cuda {
     pub fn check_combine(&self, plan: &CombinePlan) -> Result<()> {
+        self.sum_rings()?;
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks).map(drop)
+    }
+
+    /// The kernels that pull rows are alike in what shared memory they leave.
+    fn sum_rings(&self) -> Result<SumRings> {
+        let kernel = names::combine(Layout::PackedByRank, false, Dtype::Bf16, Part::Receive);
+        SumRings::of(&self.config, self.site.place.kernels.get(kernel)?.dynamic_bytes)
     }
 
     pub fn combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
         if !self.config.layout.packed() {
             return self.slotted_combine(handle, call);
         }
+        let rings = self.sum_rings()?;
         let mut params = self.combine_params(handle, call);
+        params.stages = rings.stages;
         let by_expert = self.config.layout.by_expert();
         if by_expert && !call.shape.exact {
             params.flags |= ASCENDING_K;
@@ -90,8 +105,8 @@ impl Cuda {
             params.out = output.sums();
             params.topk_weights = output.weights;
         }
-        let mut dynamic_bytes = self.config.num_ranks as u32 * 4;
-        if call.send.is_some() && params.flags & ASCENDING_K != 0 {
+        let mut dynamic_bytes = if call.pulls(by_expert) { rings.shared_bytes } else { 0 };
+        if call.send.is_some() && by_expert && !call.shape.exact {
             let function = self.site.place.kernels.get(call.kernel(self.config.layout))?;
             (params.slots, dynamic_bytes) = combine_slots(self.config.num_ranks, function.dynamic_bytes)?;
         }

@@ -228,6 +228,7 @@ shared_with_kernels! {
         reduce_warps: u32,
         slices: u32,
         slice_shift: u32,
+        stages: u32,
         flags: u32,
     }
 
@@ -235,6 +236,7 @@ shared_with_kernels! {
     struct SlottedKept {
         ids: u64,
         weights: u64,
+        sent_counts: u64,
         recv_counts: u64,
         recv_slots: u64,
         recv_positions: u64,
@@ -270,6 +272,9 @@ shared_with_kernels! {
         wire_scale_type: u32,
         chunk_words: u32,
         row_warps: u32,
+        deal_tokens: u32,
+        deal_pieces: u32,
+        topk_reciprocal: u32,
         area: u32,
         wire_bytes: u32,
         window: u32,

@@ -49,6 +49,7 @@ impl Cuda {
         SlottedKept {
             ids: handle.at(arrays.ids),
             weights: handle.at(arrays.weights),
+            sent_counts: handle.at(arrays.sent_counts),
             recv_counts: handle.at(arrays.counts),
             recv_slots: handle.at(arrays.recv_slots),
             recv_positions: handle.at(arrays.recv_positions),
@@ -94,6 +95,9 @@ impl Cuda {
             wire_scale_type: call.shape.scale.map_or(0, |kind| kind as u32),
             chunk_words: tuning.chunk_words,
             row_warps: tuning.row_warps,
+            deal_tokens: tuning.row_warps / tuning.pieces,
+            deal_pieces: tuning.row_warps % tuning.pieces,
+            topk_reciprocal: ((1u64 << 32) / config.topk as u64 + 1) as u32,
             wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             window: call.window as u32,
             area: call.area(),

@@ -193,8 +193,10 @@ pub struct HandleArrays {
     /// Packed: where the rows went.
     pub positions: u64,
     pub expert_positions: u64,
-    /// Packed: the exchanged matrix. Slotted: int32 [R] rows of each source.
+    /// Packed: the exchanged matrix. Slotted: int32 [2][R] rows of each source, then the experts of all its rows.
     pub counts: u64,
+    /// Slotted: int32 [R + experts] tokens sent to each rank, then to each expert.
+    pub sent_counts: u64,
     /// Slotted: int32 [rows] the slot in the source's combine window, token * K + largest k of the row here.
     pub recv_slots: u64,
     /// Slotted: int32 [T] row in this rank's own slab, or -1.
@@ -236,7 +238,8 @@ impl HandleArrays {
             combine_weights: take(tokens_k * by_expert, 4),
             positions: take(tokens_k * packed, 4),
             expert_positions: take(tokens_k * by_expert * packed, 4),
-            counts: take(if packed == 1 { ranks * (ranks + experts) } else { ranks }, 4),
+            counts: take(if packed == 1 { ranks * (ranks + experts) } else { 2 * ranks }, 4),
+            sent_counts: take((ranks + experts) * (1 - packed), 4),
             recv_slots: take(config.max_recv_rows * (1 - packed), 4),
             own_rows: take(config.max_tokens * (1 - packed), 4),
             recv_positions: take(rows_k * by_expert, 4),

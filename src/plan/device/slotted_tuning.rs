@@ -24,6 +24,8 @@ pub struct SlottedTuning {
     pub blocks: u32,
     pub threads: u32,
     pub row_warps: u32,
+    /// Of a row, one for each turn of a warp.
+    pub pieces: u32,
     pub shared_bytes: u32,
     pub chunk_words: u32,
 }
@@ -80,6 +82,7 @@ impl SlottedTuning {
             blocks,
             threads: WARPS as u32 * 32,
             row_warps: row_warps as u32,
+            pieces: pieces as u32,
             shared_bytes: shared as u32,
             chunk_words: chunk_words as u32,
         })
