@@ -148,7 +148,7 @@ static_assert(__builtin_offsetof(TokenSums, stride) == 8, "TokenSums.stride");
 static_assert(__builtin_offsetof(TokenSums, bias) == 16, "TokenSums.bias");
 static_assert(__builtin_offsetof(TokenSums, carried) == 32, "TokenSums.carried");
 
-static_assert(sizeof(CombineParams) == 480, "CombineParams");
+static_assert(sizeof(CombineParams) == 488, "CombineParams");
 static_assert(__builtin_offsetof(CombineParams, comm) == 0, "CombineParams.comm");
 static_assert(__builtin_offsetof(CombineParams, record) == 208, "CombineParams.record");
 static_assert(__builtin_offsetof(CombineParams, ids) == 216, "CombineParams.ids");
@@ -181,11 +181,12 @@ static_assert(__builtin_offsetof(CombineParams, alignment) == 444, "CombineParam
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 448, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 452, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 456, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 460, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 464, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 468, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, stages) == 472, "CombineParams.stages");
-static_assert(__builtin_offsetof(CombineParams, flags) == 476, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, slots) == 460, "CombineParams.slots");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 464, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 468, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 472, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, stages) == 476, "CombineParams.stages");
+static_assert(__builtin_offsetof(CombineParams, flags) == 480, "CombineParams.flags");
 
 static_assert(sizeof(SlottedKept) == 72, "SlottedKept");
 static_assert(__builtin_offsetof(SlottedKept, ids) == 0, "SlottedKept.ids");

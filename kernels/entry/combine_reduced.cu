@@ -5,5 +5,5 @@
 
 using namespace ep;
 
-DEEPEP_COMBINE(deepep_combine_reduced, , CombineParams, reduced_whole<Row>(p, s, reinterpret_cast<i32 *>(dynamic)))
-DEEPEP_COMBINE(deepep_combine_reduced, _send, CombineParams, reduced_send<Row>(p, s))
+DEEPEP_COMBINE(deepep_combine_reduced, , CombineParams, reduced_whole<Row>(p, s, dynamic))
+DEEPEP_COMBINE(deepep_combine_reduced, _send, CombineParams, reduced_send<Row>(p, s, dynamic))

@@ -31,10 +31,15 @@ template <class Row, class P> __device__ __forceinline__ void start_token(const 
 // By expert: whether rows are weighted on the expert's rank.
 template <class P> __device__ __forceinline__ bool is_weighted(const P &p) { return p.row_weights || (p.flags & WEIGHTS_OF_DISPATCH); }
 
+// The weight of an expert row: the caller's, or the dispatch's.
+template <class P> __device__ __forceinline__ float place_weight(const P &p, i32 place, float dispatch_weight) {
+    if (p.row_weights && place >= 0) return __ldg(at<const float>(p.row_weights) + place);
+    return p.flags & WEIGHTS_OF_DISPATCH ? dispatch_weight : 1.0f;
+}
+
 // The expert rows of one partial sum, ascending k. `place` per lane: expert row, or none if negative; `row`: where it lies.
 template <class P> __device__ __forceinline__ Terms expert_terms(const P &p, i32 place, u64 row, float weight) {
-    if (p.row_weights && place >= 0) weight = __ldg(at<const float>(p.row_weights) + place);
-    return make_terms(place >= 0, lane_id(), row, weight);
+    return make_terms(place >= 0, lane_id(), row, place_weight(p, place, weight));
 }
 
 // Carried weights of one token, summed over ranks in ascending order: lanes `has` lead a rank each, `from` is where its

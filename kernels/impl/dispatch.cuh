@@ -180,7 +180,7 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
     finish(p.comm, op, no_outcome());
 }
 
-// Side warps of a whole dispatch: send, then fill what needs no peer, then receive.
+// Side warps of a whole dispatch: send, receive, and fill what is left.
 __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
     OperationState &op = s.op;
     const char *zeros = dynamic + ring_bytes(p);
@@ -198,7 +198,6 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, con
     Received r = sum_received(p, matrix);
     if (by_expert) sum_experts(p, matrix, r, true, false);
     fill_past_end(p, by_expert ? r.expert_rows : r.rows, by_expert ? 1 : p.num_topk, t);
-    if (by_expert) fill_pads(p, matrix, zeros, ZERO_BYTES, t);
 
     bool waits = t.block == 0; // as good as any for the statistics
     u64 begun = ptx::nanoseconds();
@@ -207,7 +206,10 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, con
     t.sync();
     if (waits && t.index == 0) count_waits(p.comm, begun);
     if (__any_sync(FULL, has_failed(op))) return;
-    if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
+    if (by_expert) {
+        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
+        return fill_pads(p, matrix, zeros, ZERO_BYTES, t); // last: before, they hold up rows that peers wait for
+    }
     receive_side_by_rank(p, r.rows, t);
     if (t.block != 0 || !counts_rows(r, by_expert)) return;
     while (!ptx::read_acquire_shared(&s.counted)) ptx::sleep(50); // by a warp that waits for nobody

@@ -7,7 +7,7 @@ use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
 use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{combine_slice_shift, SumRings, Tuning, COMBINE_THREADS};
+use crate::plan::device::{combine_slice_shift, combine_slots, SumRings, Tuning, COMBINE_THREADS};
 use crate::plan::dtype::Dtype;
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
 
@@ -105,14 +105,15 @@ impl Cuda {
             params.out = output.sums();
             params.topk_weights = output.weights;
         }
+        let mut dynamic_bytes = if call.pulls(by_expert) { rings.shared_bytes } else { 0 };
+        if call.send.is_some() && by_expert && !call.shape.exact {
+            let function = self.site.place.kernels.get(call.kernel(self.config.layout))?;
+            (params.slots, dynamic_bytes) = combine_slots(self.config.num_ranks, function.dynamic_bytes)?;
+        }
         let launch = Launch {
             blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
             threads: COMBINE_THREADS,
-            dynamic_bytes: if call.pulls(by_expert) {
-                rings.shared_bytes
-            } else {
-                self.config.num_ranks as u32 * 4
-            },
+            dynamic_bytes,
             stream: call.stream,
         };
         // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the

@@ -224,6 +224,7 @@ shared_with_kernels! {
         row_bytes: u32,
         dtype: u32,
         window: u32,
+        slots: u32,
         reduce_warps: u32,
         slices: u32,
         slice_shift: u32,

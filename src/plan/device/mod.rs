@@ -9,7 +9,8 @@ pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
 pub use slotted_combine_tuning::{magic, SlotWork, SlottedCombineTuning};
 pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{
-    combine_slice_shift, dispatch_slice_shift, DispatchShared, SumRings, Tuning, COMBINE_THREADS,
+    combine_slice_shift, combine_slots, dispatch_slice_shift, DispatchShared, SumRings, Tuning,
+    COMBINE_THREADS,
 };
 
 use super::config::{Config, Layout};

@@ -36,11 +36,30 @@ pub const fn dispatch_slice_shift(max_tokens: u64) -> u32 {
     }
 }
 
-/// Rows per announced slice of partial sums, as a power of two.
+/// Rows per announced slice of partial sums, as a power of two. A slice is one warp's work, so until the first are done
+/// there is nothing to pull.
 pub const fn combine_slice_shift(max_tokens: u64) -> u32 {
     match max_tokens {
-        1024.. => 3,
-        _ => 2,
+        1024.. => 1,
+        _ => 0,
+    }
+}
+
+/// Slots of a warp of a REDUCED combine, through which rows pass on their way to a sum: as many as a block has room for.
+const MOST_SLOTS: u64 = 6;
+/// A slot, as the kernels are written, and its barrier.
+const SLOT_BYTES: u64 = 2048 + BARRIER_BYTES;
+/// Where the rows of a rank lie.
+const ROW_RANGE_BYTES: u64 = 12;
+
+/// The slots of a warp of a REDUCED combine and the shared memory of its block, of which there are `bytes` at most.
+pub fn combine_slots(num_ranks: usize, bytes: u32) -> Result<(u32, u32)> {
+    let (warps, ranges) = (u64::from(COMBINE_THREADS / 32), num_ranks as u64 * ROW_RANGE_BYTES);
+    match (u64::from(bytes).saturating_sub(ranges) / (warps * SLOT_BYTES)).min(MOST_SLOTS) {
+        0 => Err(Error::unsupported(format_args!(
+            "a REDUCED combine of {num_ranks} ranks needs more shared memory than the {bytes} bytes of this GPU"
+        ))),
+        slots => Ok((slots as u32, (slots * warps * SLOT_BYTES + ranges) as u32)),
     }
 }
 
@@ -213,5 +232,15 @@ mod tests {
         }
         let error = tuning(0, 1 << 16, Dtype::Fp32).unwrap_err();
         assert!(error.text.contains("more shared memory"), "{}", error.text);
+    }
+
+    #[test]
+    fn slots_of_a_combine_fit() {
+        for (ranks, bytes) in [(1, 227 << 10), (1024, 227 << 10), (8, 99 << 10), (8, 48 << 10)] {
+            let (slots, used) = combine_slots(ranks, bytes).unwrap();
+            assert!((1..=6).contains(&slots) && used <= bytes, "{slots} slots in {used} of {bytes} bytes");
+        }
+        let error = combine_slots(8, 32 << 10).unwrap_err();
+        assert!(error.text.contains("REDUCED combine of 8 ranks"), "{}", error.text);
     }
 }
