@@ -116,9 +116,9 @@ template <class Row> struct PieceSum {
     }
 };
 
-// A piece of a partial sum: by expert of the rows that `lanes` hold, in their order, the first eight on their way.
+// A piece of a partial sum: by expert of the rows that `lanes` hold, in their order, the first six on their way (eight do not fit in the registers).
 template <class Row, Kind KIND> struct Partial {
-    static constexpr u32 TERMS = KIND == Kind::BY_RANK ? 1 : 8;
+    static constexpr u32 TERMS = KIND == Kind::BY_RANK ? 1 : 6;
     u32 lanes, offset;
     u64 row;                 // per lane (by expert)
     float weight;            // per lane (by expert)

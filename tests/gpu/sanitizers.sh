@@ -2,26 +2,41 @@
 # The small cases of the GPU tests under compute-sanitizer: sanitizers.sh TESTS PLAIN, on a machine with the CUDA toolkit.
 # TESTS is the test program; PLAIN the same with plain stores in place of bulk stores (NVCC_APPEND_FLAGS=-DEP_PLAIN_STORES),
 # for initcheck, which does not know what bulk stores write and would call every row uninitialised. A failing tool, or a
-# case that is wrong under it, is a failure.
+# case that is wrong under it, is a failure. Each case is a process of its own, so that one that hangs hides no other.
+# TOOLS: which tools; LIMIT (120): seconds for each of them, EACH (40): for a case.
 set -u
 tests=$1 plain=$2 failed=0
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 [ -n "$sanitizer" ] || { echo "there is no compute-sanitizer here" >&2; exit 2; }
 export DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 DEEPEP_GPU_TESTS_PATIENCE=8
+
+cases=$("$tests" --list --format terse | sed -n 's/: test$//p' | grep '^small_')
+[ -n "$cases" ] || { echo "there are no small cases in $tests" >&2; exit 2; }
+
 check() { # tool, program, options ...
-    local log start=$SECONDS
+    local tool=$1 program=$2 log start=$SECONDS clean=0 bad='' left=0 case code
+    shift 2
     log=$(mktemp)
-    timeout "${LIMIT:-120}" "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20 "${@:3}" \
-        "$2" --test-threads=1 small_ >"$log" 2>&1
-    local code=$?
-    echo "$1: $([ $code = 0 ] && echo clean || echo "FAILED ($code)"), $((SECONDS - start)) s"
-    [ $code = 0 ] || { failed=1; tail -n 60 "$log"; }
-    [ -z "${OUT:-}" ] || cp "$log" "$OUT/$1.txt"
+    for case in $cases; do
+        [ $((SECONDS - start)) -lt "${LIMIT:-120}" ] || { left=$((left + 1)); continue; }
+        timeout "${EACH:-40}" "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" \
+            "$program" --test-threads=1 --exact "$case" >"$log" 2>&1
+        code=$?
+        [ $code = 0 ] && clean=$((clean + 1)) && continue
+        bad+=" $case ($code)"
+        tail -n 30 "$log"
+        [ -z "${OUT:-}" ] || cp "$log" "$OUT/$tool.$case.txt"
+    done
     rm -f "$log"
+    echo "$tool: $clean clean${bad:+, FAILED:$bad}, $left not run, $((SECONDS - start)) s"
+    [ -z "$bad" ] && [ $left = 0 ] || failed=1
 }
-check memcheck "$tests"
-check racecheck "$tests"
-check synccheck "$tests"
-# Copies to the host are of outputs that the tests compare byte by byte, padding between rows included.
-check initcheck "$plain" --check-api-memory-access no
+
+for tool in ${TOOLS:-memcheck racecheck synccheck initcheck}; do
+    case $tool in
+    # Copies to the host are of outputs that the tests compare byte by byte, padding between rows included.
+    initcheck) check "$tool" "$plain" --check-api-memory-access no ;;
+    *) check "$tool" "$tests" ;;
+    esac
+done
 exit $failed
