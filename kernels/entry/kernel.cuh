@@ -6,6 +6,7 @@
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p) {                          \
         extern __shared__ __align__(128) char dynamic[];                                                                       \
         __shared__ Shared s;                                                                                                   \
+        if (is_rehearsal(p.comm)) return;                                                                                      \
         __VA_ARGS__;                                                                                                           \
         (void)dynamic;                                                                                                         \
     }

@@ -64,6 +64,11 @@ struct FirstLoads {
     SideGroup group;
 };
 
+// Of a side warp.
+__device__ __forceinline__ SideGroup load_first_group(const SlottedDispatchParams &p, const GivenRouting &given, const RowDeal &deal) {
+    return load_side_group(p, given, deal.own, (warp_id() - deal.warps) * tokens_of_group(p));
+}
+
 __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal) {
     FirstLoads f = {};
     f.experts = load_pairs(p, given, {0, min(p.given.num_tokens, r.words * 32)}, threadIdx.x);
@@ -73,7 +78,7 @@ __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p,
         f.next_at = f.at.next(p, deal);
         f.next = load_piece(p, deal, f.next_at);
     } else {
-        f.group = load_side_group(p, given, deal.own, (warp_id() - deal.warps) * tokens_of_group(p));
+        f.group = load_first_group(p, given, deal);
     }
     return f;
 }
@@ -105,9 +110,15 @@ __device__ inline void send_beside(const SlottedDispatchParams &p, const Routing
         for (u32 j = from + index; deal.own.token(j) < chunk.end; j += warps) send_given_scales(p, r, chunk.begin, deal.own.token(j) - chunk.begin);
 }
 
-// More tokens than are counted at once: chunk by chunk. All threads. Whether this one has seen bad ids.
-template <bool BY_EXPERT, bool CAST>
-EP_SELDOM bool send_more(const SlottedDispatchParams &p, Routing r, GivenRouting given, RowDeal deal, FirstLoads f, u32 count) {
+// More tokens than are counted at once: chunk by chunk, this warp's rows from `at` on. All threads. Whether this one has seen bad ids.
+template <bool BY_EXPERT, bool CAST> EP_SELDOM bool send_more(const SlottedDispatchParams &p, char *shared, RowPiece at, u32 count) {
+    Routing r = make_routing(p, shared);
+    GivenRouting given = given_routing(p);
+    RowDeal deal = deal_rows(p, CAST);
+    FirstLoads f = {};
+    f.at = at;
+    f.next_at = at.next(p, deal);
+    if (!is_row_warp(deal)) f.group = load_first_group(p, given, deal);
     bool bad = false;
     u32 chunk_tokens = r.words * 32;
     for (u32 begin = chunk_tokens; begin < count; begin += chunk_tokens) {
@@ -116,8 +127,10 @@ EP_SELDOM bool send_more(const SlottedDispatchParams &p, Routing r, GivenRouting
         bad |= mark_chunk(p, r, given, chunk, count, load_pairs(p, given, chunk, threadIdx.x));
         __syncthreads();
         if (is_row_warp(deal)) {
+            if (f.at.token >= chunk.end) continue;
             ReadyPiece<CAST> ready;
-            ready.make(p, f.piece, f.at.offset());
+            ready.make(p, load_piece(p, deal, f.at), f.at.offset());
+            f.next = load_piece(p, deal, f.next_at);
             send_pieces<CAST>(p, r, deal, f, ready, chunk);
         } else {
             send_beside<BY_EXPERT, CAST>(p, r, given, deal, f.group, deal.own.below(begin), chunk);
@@ -225,7 +238,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         send_pieces<CAST>(p, r, deal, first, ready, chunk);
     else
         send_beside<BY_EXPERT, CAST>(p, r, given, deal, first.group, 0, chunk);
-    if (chunk.end < count && send_more<BY_EXPERT, CAST>(p, r, given, deal, first, count)) s.bad_id = 1;
+    if (chunk.end < count && send_more<BY_EXPERT, CAST>(p, shared, first.at, count)) s.bad_id = 1;
     send_counts(p, r, blockIdx.x, gridDim.x);
     __syncthreads();
     if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);

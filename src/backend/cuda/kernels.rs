@@ -1,7 +1,7 @@
 //! The embedded images, and the kernels in them.
 
 use super::names;
-use crate::driver::{Device, Function, Module};
+use crate::driver::{Device, Function, Launch, Module, Stream};
 use crate::error::{Error, Result, Status};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,10 @@ pub const fn are_embedded() -> bool {
     cfg!(feature = "cuda")
 }
 
-/// Every kernel of one device, fetched: one that is fetched only at its first launch waits for the kernels that run.
+/// What CUDA lets a kernel take.
+const MOST_PARAMETER_BYTES: usize = 4096;
+
+/// Every kernel of one device, fetched and run once: one that is fetched only at its first launch waits for the kernels that run.
 pub struct Kernels {
     functions: BTreeMap<&'static str, Function>,
     _modules: Vec<(&'static str, Module)>,
@@ -54,7 +57,22 @@ impl Kernels {
                 modules.iter().find(|(source, _)| short.starts_with(source)).ok_or_else(|| missing(name))?;
             functions.insert(name, module.function(name)?);
         }
-        Ok(Kernels { functions, _modules: modules })
+        let kernels = Kernels { functions, _modules: modules };
+        kernels.rehearse(device)?;
+        Ok(kernels)
+    }
+
+    /// Runs every kernel once. What the driver does at a first launch, such as to make room for a kernel's local memory, waits
+    /// for all kernels that run, or cannot be done while some thread captures: later, one of them may be a rank that waits for the
+    /// one whose launch is held up.
+    fn rehearse(&self, device: &Arc<Device>) -> Result<()> {
+        let (_guard, stream) = (device.enter()?, Stream::new(device)?);
+        let launch = Launch { blocks: 1, threads: 32, dynamic_bytes: 0, stream: stream.pointer() };
+        for function in self.functions.values() {
+            // SAFETY: without parameters kernels return at once (`is_rehearsal`), and none takes more than there are here.
+            unsafe { function.launch(device, &launch, &[0u64; MOST_PARAMETER_BYTES / 8])? };
+        }
+        stream.wait()
     }
 
     pub fn get(&self, name: &str) -> Result<Function> {
