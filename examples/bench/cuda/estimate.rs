@@ -13,7 +13,7 @@ const BARRIER_US: f64 = 10.0;
 /// Meeting, enqueueing a sequence and waiting for it.
 const REPLAY_US: f64 = 250.0;
 /// Creating and giving back a buffer, random inputs, captures.
-const SETUP_SECONDS: f64 = 0.4;
+const SETUP_SECONDS: f64 = 0.5;
 /// For each rank, since they meet often.
 const MEETING_SECONDS: f64 = 0.05;
 

@@ -24,8 +24,8 @@ const FONTS: [&str; 5] = [
 /// Points of each line.
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 
+/// Nothing where there are no sweeps to draw.
 pub fn draw(file: &Path, records: &[Record]) -> Outcome<()> {
-    load_font()?;
     let is_alone = records.iter().all(|record| record.setup == records[0].setup);
     let lines = |group: Group, point: fn(&Record) -> Option<(f64, f64)>| -> Lines {
         let mut lines = Lines::new();
@@ -43,6 +43,11 @@ pub fn draw(file: &Path, records: &[Record]) -> Outcome<()> {
         Some((f64::from(r.sms?), r.gbps_off_rank?)).filter(|_| !is_small)
     });
     let by_tokens = lines(Group::Tokens, |r| Some((r.tokens? as f64, r.us_median?)));
+    if by_sms.is_empty() && by_tokens.is_empty() {
+        println!("no sweeps over SMs or tokens to draw");
+        return Ok(());
+    }
+    load_font()?;
     let area = BitMapBackend::new(file, SIZE).into_drawing_area();
     let drawn = area.fill(&WHITE).map_err(|error| error.to_string()).and_then(|()| {
         let (left, right) = area.split_horizontally(SIZE.0 / 2);

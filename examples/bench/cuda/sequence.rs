@@ -7,6 +7,7 @@ use super::pool::Pool;
 use crate::common::{Comm, Outcome};
 use crate::measure::median;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Operations of one graph.
 pub const OPERATIONS: usize = 20;
@@ -17,6 +18,9 @@ const QUICK_FLUSH_BYTES: u64 = 1 << 20;
 const WARM_UP: usize = 3;
 /// All ranks begin a sequence so long after they have met: by then its launch is on its way everywhere.
 const HEAD_START_NS: u64 = 100_000;
+/// After which all ranks have made their graphs: on a device that they share, the driver may hold that back behind kernels, also
+/// behind one that waits for the rank that makes its graph.
+const OTHERS_CAPTURE: Duration = Duration::from_millis(20);
 /// Of the two readings of the clock alone.
 const EMPTY_STAMPS: usize = 5;
 /// Device memory of a rank for inputs and outputs.
@@ -224,6 +228,7 @@ impl Run<'_, '_> {
             true => Some(stream.capture(&mut || self.enqueue(kind))?),
             false => None,
         };
+        std::thread::sleep(OTHERS_CAPTURE);
         let (begin, end) = (Event::new()?, Event::new()?);
         let mut us = Vec::with_capacity(replays);
         for number in 0..self.effort.warm_up() + replays {
