@@ -42,9 +42,10 @@ uneven() {
     return $code
 }
 
-# Runs the tests that are named on standard input into $part, until they end, one of them hangs, or the time is over.
+# Runs the tests that are named on standard input into $part, until they end, one of them hangs, or the time is over. Whether
+# the program came to its end: what it says is no sign of that, since tests start it again and show what it says then.
 some_tests() { # seconds
-    local left=$1 quiet=0 size=-1 now names
+    local left=$1 quiet=0 size=-1 now names code
     mapfile -t names
     setsid "$programs/gpu-tests" --test-threads=1 --exact "${names[@]}" >"$part" 2>&1 &
     running=$!
@@ -56,7 +57,9 @@ some_tests() { # seconds
         [ $left -gt 0 ] && [ $quiet -lt "${STALL:-60}" ] || end_running
     done
     wait $running 2>/dev/null
+    code=$?
     running=
+    [ $code = 0 ] || [ $code = 101 ] # all passed, or some failed
 }
 
 # With the processes that it has started.
@@ -65,17 +68,17 @@ running=
 trap end_running EXIT
 
 tests() { # seconds
-    local end=$((SECONDS + $1)) part=$logs/tests.part left passed=0 failed='' ended='' culprit
+    local end=$((SECONDS + $1)) part=$logs/tests.part left passed=0 failed='' ended='' culprit finished
     left=$("$programs/gpu-tests" --list --format terse | sed -n 's/: test$//p' | grep -F -- "${TEST_FILTER:-}")
     while [ -n "$left" ] && [ $((end - SECONDS)) -gt 0 ]; do
-        some_tests $((end - SECONDS)) <<<"$left"
+        some_tests $((end - SECONDS)) <<<"$left" && finished=1 || finished=0
         cat "$part"
         echo
         passed=$((passed + $(grep -c '^test .* \.\.\. ok$' "$part")))
         failed+=$(sed -n 's/^test \(.*\) \.\.\. FAILED.*/ \1/p' "$part")
         # What has begun and not ended is the last, and why the program did not come to its closing line.
         culprit=$(sed -n 's/^test \([^ ]*\) \.\.\. *$/\1/p; s/^test \([^ ]*\) \.\.\. .*/\1/p' "$part" | tail -n 1)
-        grep -q '^test result:' "$part" && culprit=
+        [ $finished = 1 ] && culprit=
         left=$(grep -vxF -f <(sed -n 's/^test \([^ ]*\) \.\.\..*/\1/p' "$part") <<<"$left")
         [ -n "$culprit" ] || break
         ended+=" $culprit"
@@ -84,7 +87,7 @@ tests() { # seconds
     [ -z "$ended" ] || [ -z "$failed" ] || { some_tests $((end - SECONDS)) < <(xargs -n1 <<<"$failed"); cat "$part"; }
     rm -f "$part"
     left=$(wc -w <<<"$left")
-    echo "tests: $passed passed, $(wc -w <<<"$failed") failed${failed:+:}$failed, $(wc -w <<<"$ended") ended by force${ended:+:}$ended, $left not run"
+    echo "tests: $passed passed, $(wc -w <<<"$failed") failed${failed:+:}$failed, $(wc -w <<<"$ended") ended early${ended:+:}$ended, $left not run"
     [ "$passed" -gt 0 ] && [ -z "$failed$ended" ] && [ "$left" = 0 ]
 }
 
