@@ -30,7 +30,7 @@ template <bool BY_ROW> __device__ __forceinline__ Route load_route(const Combine
 __device__ __forceinline__ u64 window_row(const CombineParams &p, u32 rank, u32 row) { return peer_base(p.comm, rank) + p.rows + (u64)row * p.row_stride; }
 
 // Carried weights of one token, read beside its rows. One warp.
-template <bool BY_ROW> EP_SELDOM void pull_carried(const CombineParams &p, u64 token, const Route &r) {
+template <bool BY_ROW> EP_SELDOM void pull_carried(const CombineParams &p, u64 token, Route r) {
     u32 rank = r.id >= 0 ? expert_home(p.expert_home, r.id).rank : 0;
     u64 side = peer_base(p.comm, rank) + p.side_carried;
     if (BY_ROW) return sum_carried(p, token, r.id, r.row >= 0, rank, r.row >= 0 ? side + (u64)r.row * p.num_topk * 4 : 0);
