@@ -108,7 +108,7 @@ __device__ __forceinline__ Outcome sent_outcome(Guard guard, u32 kind, u32 windo
 
 // A barrier with an epoch of its own. One block; true in one thread, if all have come.
 __device__ __forceinline__ bool meet(const CommParams &c, OperationState &op) {
-    if (blockIdx.x == 0 && warp_id() == 0) begin_counting(c, op.epoch);
+    if (warp_id() == 0) begin_counting(c, op.epoch);
     if (!pass_guard(c, op, ENTRY_BARRIER, DISPATCH_WINDOW, NO_WINDOW) || threadIdx.x != 0) return false;
     Outcome o = no_outcome();
     o.sent = o.received = true;

@@ -148,7 +148,7 @@ static_assert(__builtin_offsetof(TokenSums, stride) == 8, "TokenSums.stride");
 static_assert(__builtin_offsetof(TokenSums, bias) == 16, "TokenSums.bias");
 static_assert(__builtin_offsetof(TokenSums, carried) == 32, "TokenSums.carried");
 
-static_assert(sizeof(CombineParams) == 488, "CombineParams");
+static_assert(sizeof(CombineParams) == 480, "CombineParams");
 static_assert(__builtin_offsetof(CombineParams, comm) == 0, "CombineParams.comm");
 static_assert(__builtin_offsetof(CombineParams, record) == 208, "CombineParams.record");
 static_assert(__builtin_offsetof(CombineParams, ids) == 216, "CombineParams.ids");
@@ -181,12 +181,11 @@ static_assert(__builtin_offsetof(CombineParams, alignment) == 444, "CombineParam
 static_assert(__builtin_offsetof(CombineParams, row_bytes) == 448, "CombineParams.row_bytes");
 static_assert(__builtin_offsetof(CombineParams, dtype) == 452, "CombineParams.dtype");
 static_assert(__builtin_offsetof(CombineParams, window) == 456, "CombineParams.window");
-static_assert(__builtin_offsetof(CombineParams, slots) == 460, "CombineParams.slots");
-static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 464, "CombineParams.reduce_warps");
-static_assert(__builtin_offsetof(CombineParams, slices) == 468, "CombineParams.slices");
-static_assert(__builtin_offsetof(CombineParams, slice_shift) == 472, "CombineParams.slice_shift");
-static_assert(__builtin_offsetof(CombineParams, stages) == 476, "CombineParams.stages");
-static_assert(__builtin_offsetof(CombineParams, flags) == 480, "CombineParams.flags");
+static_assert(__builtin_offsetof(CombineParams, reduce_warps) == 460, "CombineParams.reduce_warps");
+static_assert(__builtin_offsetof(CombineParams, slices) == 464, "CombineParams.slices");
+static_assert(__builtin_offsetof(CombineParams, slice_shift) == 468, "CombineParams.slice_shift");
+static_assert(__builtin_offsetof(CombineParams, stages) == 472, "CombineParams.stages");
+static_assert(__builtin_offsetof(CombineParams, flags) == 476, "CombineParams.flags");
 
 static_assert(sizeof(SlottedKept) == 72, "SlottedKept");
 static_assert(__builtin_offsetof(SlottedKept, ids) == 0, "SlottedKept.ids");
@@ -228,7 +227,7 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, chunk_words) == 596, "Sl
 static_assert(__builtin_offsetof(SlottedDispatchParams, row_warps) == 600, "SlottedDispatchParams.row_warps");
 static_assert(__builtin_offsetof(SlottedDispatchParams, deal_tokens) == 604, "SlottedDispatchParams.deal_tokens");
 static_assert(__builtin_offsetof(SlottedDispatchParams, deal_pieces) == 608, "SlottedDispatchParams.deal_pieces");
-static_assert(__builtin_offsetof(SlottedDispatchParams, topk_reciprocal) == 612, "SlottedDispatchParams.topk_reciprocal");
+static_assert(__builtin_offsetof(SlottedDispatchParams, topk_magic) == 612, "SlottedDispatchParams.topk_magic");
 static_assert(__builtin_offsetof(SlottedDispatchParams, area) == 616, "SlottedDispatchParams.area");
 static_assert(__builtin_offsetof(SlottedDispatchParams, wire_bytes) == 620, "SlottedDispatchParams.wire_bytes");
 static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 624, "SlottedDispatchParams.window");

@@ -216,8 +216,8 @@ template <class Row> __device__ __forceinline__ void reduced_whole(const Combine
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     u32 warps = blockDim.x / WARP;
-    Slots slots = make_slots(dynamic, p.slots, warp_id(), warps);
-    const RowRange *ranges = find_ranges(p, dynamic + slots_bytes(p.slots, warps));
+    Slots slots = make_slots(dynamic, p.stages, warp_id(), warps);
+    const RowRange *ranges = find_ranges(p, dynamic + slots_bytes(p.stages, warps));
     if (threadIdx.x == 0) s.taken = 0;
     __syncthreads();
     // Warps of both kinds in every block; which warp does what does not change any result.
@@ -242,8 +242,8 @@ template <class Row> __device__ __forceinline__ void reduced_send(const CombineP
     Guard guard;
     if (!enter_combine(p, s, guard)) return end_combine(p, s);
     u32 warps = blockDim.x / WARP;
-    Slots slots = make_slots(dynamic, p.slots, warp_id(), warps);
-    const RowRange *ranges = find_ranges(p, dynamic + slots_bytes(p.slots, warps));
+    Slots slots = make_slots(dynamic, p.stages, warp_id(), warps);
+    const RowRange *ranges = find_ranges(p, dynamic + slots_bytes(p.stages, warps));
     __syncthreads();
     reduce_role<Row>(p, s, slots, ranges, warp_id() * gridDim.x + blockIdx.x, gridDim.x * warps, false);
     if (!pass_ticket(p.comm, op, TICKET_READY)) return;

@@ -17,9 +17,6 @@ __device__ __forceinline__ u64 slot_row(const SlottedCombineParams &p, u32 rank,
 // K floats for each slot.
 __device__ __forceinline__ u64 slot_carried(const SlottedCombineParams &p, u32 rank, u32 slot) { return peer_base(p.comm, rank) + p.side_carried + (u64)slot * p.num_topk * 4; }
 
-// By the upper half of a product where the host knows that it is exact.
-__device__ __forceinline__ u32 divide(u32 v, u32 divisor, u32 magic) { return magic ? __umulhi(v, magic) : v / divisor; }
-
 // Pieces of rows are the jobs of warps: of which row, and where in it.
 struct SlotJob {
     u32 row, offset;

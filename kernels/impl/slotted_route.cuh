@@ -83,8 +83,8 @@ __device__ __forceinline__ Home home_of(const Routing &r, u32 expert) {
     return r.alive[home.rank] ? home : Home{FULL, 0};
 }
 
-// The token of a pair, both counted from the same place; pairs fewer than 2^27.
-__device__ __forceinline__ u32 token_of_pair(const SlottedDispatchParams &p, u32 pair) { return p.num_topk == 1 ? pair : __umulhi(pair, p.topk_reciprocal); }
+// The token of a pair, both counted from the same place.
+__device__ __forceinline__ u32 token_of_pair(const SlottedDispatchParams &p, u32 pair) { return divide(pair, p.num_topk, p.topk_magic); }
 
 // Experts of pairs, a thread's first ones on their way at once.
 constexpr u32 PAIRS_AHEAD = 2;

@@ -135,9 +135,8 @@ struct CombineParams {
     u32 num_topk, num_experts, local_experts, alignment;
     u32 row_bytes, dtype;
     u32 window;
-    u32 slots;               // of one warp
     u32 reduce_warps, slices, slice_shift; // rows per slice = 1 << slice_shift
-    u32 stages;              // of each warp's ring, where rows are pulled
+    u32 stages;              // of one warp, through which rows pass on their way to a sum
     u32 flags;
 };
 

@@ -5,6 +5,9 @@
 
 namespace ep {
 
+// By the upper half of a product where the host knows that it is exact; otherwise magic is 0.
+__device__ __forceinline__ u32 divide(u32 v, u32 divisor, u32 magic) { return magic ? __umulhi(v, magic) : v / divisor; }
+
 // What a dispatch leaves in recv_positions for a (row, k): no expert of this rank, or one whose slab was full.
 enum Place : i32 { NO_EXPERT = -1, DROPPED = -2 };
 
@@ -42,7 +45,7 @@ struct SlottedDispatchParams {
     u32 chunk_words;         // tokens counted at once: 32 per word
     u32 row_warps;           // of a block; the others send what lies beside the rows
     u32 deal_tokens, deal_pieces; // own tokens and pieces of a row from a row warp's piece to its next
-    u32 topk_reciprocal;     // 1 + 2^32 / num_topk
+    u32 topk_magic;          // divides a pair's number by num_topk
     u32 area;                // 1 + the local area of received rows, or 0
     u32 wire_bytes;          // of a row, for the statistics
     u32 window, flags;

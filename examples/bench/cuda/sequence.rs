@@ -225,10 +225,13 @@ impl Run<'_, '_> {
     ) -> Outcome<Vec<f64>> {
         let stream = self.stream;
         let graph: Option<Graph> = match self.effort.graphs {
-            true => Some(stream.capture(&mut || self.enqueue(kind))?),
+            true => {
+                let graph = stream.capture(&mut || self.enqueue(kind))?;
+                std::thread::sleep(OTHERS_CAPTURE);
+                Some(graph)
+            }
             false => None,
         };
-        std::thread::sleep(OTHERS_CAPTURE);
         let (begin, end) = (Event::new()?, Event::new()?);
         let mut us = Vec::with_capacity(replays);
         for number in 0..self.effort.warm_up() + replays {

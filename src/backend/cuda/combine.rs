@@ -7,7 +7,7 @@ use super::params::*;
 use crate::driver::{copy_on_device, Launch, StreamPointer};
 use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{combine_slice_shift, combine_slots, SumRings, Tuning, COMBINE_THREADS};
+use crate::plan::device::{combine_slice_shift, SumStages, Tuning, COMBINE_THREADS};
 use crate::plan::dtype::Dtype;
 use crate::plan::request::{CombinePlan, CombineShape, CombineTarget};
 
@@ -66,31 +66,45 @@ impl CombineCall<'_> {
         names::combine(layout, self.shape.exact, self.shape.dtype, part)
     }
 
-    /// Whether rows are summed as they lie in the windows; a REDUCED combine in one piece sums them as they come.
-    fn pulls(&self, by_expert: bool) -> bool {
-        self.receive.is_some() && (self.send.is_none() || self.shape.exact || !by_expert)
+    /// Whether it makes partial sums of expert rows.
+    fn reduces(&self, layout: Layout) -> bool {
+        self.send.is_some() && layout.by_expert() && !self.shape.exact
     }
 }
 
 impl Cuda {
     pub fn check_combine(&self, plan: &CombinePlan) -> Result<()> {
-        self.sum_rings()?;
+        if self.config.layout.packed() {
+            self.pulled_stages()?;
+        }
         Tuning::blocks(&self.config, plan.request.num_sms, self.site.blocks).map(drop)
     }
 
     /// The kernels that pull rows are alike in what shared memory they leave.
-    fn sum_rings(&self) -> Result<SumRings> {
+    fn pulled_stages(&self) -> Result<SumStages> {
         let kernel = names::combine(Layout::PackedByRank, false, Dtype::Bf16, Part::Receive);
-        SumRings::of(&self.config, self.site.place.kernels.get(kernel)?.dynamic_bytes)
+        SumStages::pulled(self.config.num_ranks, self.site.place.kernels.get(kernel)?.dynamic_bytes)
+    }
+
+    /// None for a kernel that sums nothing.
+    fn sum_stages(&self, call: &CombineCall) -> Result<SumStages> {
+        if call.reduces(self.config.layout) {
+            let kernel = self.site.place.kernels.get(call.kernel(self.config.layout))?;
+            return SumStages::reduced(self.config.num_ranks, kernel.dynamic_bytes);
+        }
+        match call.receive {
+            Some(_) => self.pulled_stages(),
+            None => Ok(SumStages { stages: 0, shared_bytes: 0 }),
+        }
     }
 
     pub fn combine(&self, handle: &HandleMemory, call: &CombineCall) -> Result<()> {
         if !self.config.layout.packed() {
             return self.slotted_combine(handle, call);
         }
-        let rings = self.sum_rings()?;
+        let sums = self.sum_stages(call)?;
         let mut params = self.combine_params(handle, call);
-        params.stages = rings.stages;
+        params.stages = sums.stages;
         let by_expert = self.config.layout.by_expert();
         if by_expert && !call.shape.exact {
             params.flags |= ASCENDING_K;
@@ -105,15 +119,10 @@ impl Cuda {
             params.out = output.sums();
             params.topk_weights = output.weights;
         }
-        let mut dynamic_bytes = if call.pulls(by_expert) { rings.shared_bytes } else { 0 };
-        if call.send.is_some() && by_expert && !call.shape.exact {
-            let function = self.site.place.kernels.get(call.kernel(self.config.layout))?;
-            (params.slots, dynamic_bytes) = combine_slots(self.config.num_ranks, function.dynamic_bytes)?;
-        }
         let launch = Launch {
             blocks: Tuning::blocks(&self.config, call.num_sms, self.site.blocks)?,
             threads: COMBINE_THREADS,
-            dynamic_bytes,
+            dynamic_bytes: sums.shared_bytes,
             stream: call.stream,
         };
         // SAFETY: the struct is this kernel's; the buffer's and the handle's memory outlives what they enqueue, and the

@@ -8,7 +8,7 @@ use super::params::*;
 use crate::driver::Launch;
 use crate::error::Result;
 use crate::plan::config::Layout;
-use crate::plan::device::{slot_counts, SlottedLimit, SlottedTuning, SlottedWork};
+use crate::plan::device::{magic, slot_counts, SlottedLimit, SlottedTuning, SlottedWork};
 use crate::plan::request::{DispatchPlan, DispatchShape};
 
 impl Cuda {
@@ -97,7 +97,7 @@ impl Cuda {
             row_warps: tuning.row_warps,
             deal_tokens: tuning.row_warps / tuning.pieces,
             deal_pieces: tuning.row_warps % tuning.pieces,
-            topk_reciprocal: ((1u64 << 32) / config.topk as u64 + 1) as u32,
+            topk_magic: magic(config.topk as u64, tuning.most_pairs(config)),
             wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             window: call.window as u32,
             area: call.area(),

@@ -1,16 +1,17 @@
 //! The CUDA backend in integers: where things lie in device memory, and how kernels are launched.
 
+mod division;
 mod layout;
 mod slotted_combine_tuning;
 mod slotted_tuning;
 mod tuning;
 
+pub use division::magic;
 pub use layout::{slot_counts, HandleArrays, Region, WORD_BYTES};
-pub use slotted_combine_tuning::{magic, SlotWork, SlottedCombineTuning};
+pub use slotted_combine_tuning::{SlotWork, SlottedCombineTuning};
 pub use slotted_tuning::{SlottedLimit, SlottedTuning, SlottedWork};
 pub use tuning::{
-    combine_slice_shift, combine_slots, dispatch_slice_shift, DispatchShared, SumRings, Tuning,
-    COMBINE_THREADS,
+    combine_slice_shift, dispatch_slice_shift, DispatchShared, SumStages, Tuning, COMBINE_THREADS,
 };
 
 use super::config::{Config, Layout};

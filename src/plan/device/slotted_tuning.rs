@@ -14,6 +14,8 @@ const PIECE_BYTES: u64 = 1024;
 /// What the kernels are compiled for; at least one warp is for what crosses beside the rows.
 const WARPS: u64 = 16;
 const MOST_ROW_WARPS: u64 = WARPS - 1;
+/// Pairs of token and expert that a thread looks at together, as the kernels are written.
+const PAIRS_AHEAD: u64 = 2;
 /// Tokens counted at once, in words of 32, and the most shared memory for their masks.
 const MOST_CHUNK_WORDS: u64 = 16;
 const MASK_BYTES: u64 = 32 << 10;
@@ -86,6 +88,13 @@ impl SlottedTuning {
             shared_bytes: shared as u32,
             chunk_words: chunk_words as u32,
         })
+    }
+}
+
+impl SlottedTuning {
+    /// Pairs of token and expert have smaller numbers while they are counted, also those that threads look for behind the last.
+    pub fn most_pairs(&self, config: &Config) -> u64 {
+        u64::from(self.chunk_words) * 32 * config.topk as u64 + PAIRS_AHEAD * u64::from(self.threads)
     }
 }
 

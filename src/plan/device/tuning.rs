@@ -21,11 +21,24 @@ const PIECE_BYTES: u64 = 8192;
 /// Blocks where nothing else is said: more gain little over one link.
 const DEFAULT_BLOCKS: u32 = 64;
 const STAGE_ALIGN: u64 = 128;
-/// Bytes of a row that a warp of a combine sums at once, as the kernels are written, and of the barrier of each stage.
-const SUM_PIECE_BYTES: u64 = 3584;
+/// The barrier of a stage.
 const BARRIER_BYTES: u64 = 8;
-/// On local rows a third stage gains 3 % over two, a fourth nothing.
-const SUM_STAGES: u64 = 3;
+
+/// What passes through a stage of a packed combine, as the kernels are written.
+struct SumShape {
+    what: &'static str,
+    /// Bytes of a row that a warp sums at once.
+    piece_bytes: u64,
+    most_stages: u64,
+    /// Behind the stages, for each rank.
+    rank_bytes: u64,
+}
+
+/// On local rows a third stage gains 3 % over two, a fourth nothing. A count of each rank's rows.
+const PULLED: SumShape = SumShape { what: "a combine", piece_bytes: 3584, most_stages: 3, rank_bytes: 4 };
+/// There are two sums, and therefore smaller pieces. Where the rows of each rank lie.
+const REDUCED: SumShape =
+    SumShape { what: "a REDUCED combine", piece_bytes: 2048, most_stages: 6, rank_bytes: 12 };
 
 /// Tokens per announced slice, as a power of two.
 pub const fn dispatch_slice_shift(max_tokens: u64) -> u32 {
@@ -42,24 +55,6 @@ pub const fn combine_slice_shift(max_tokens: u64) -> u32 {
     match max_tokens {
         1024.. => 1,
         _ => 0,
-    }
-}
-
-/// Slots of a warp of a REDUCED combine, through which rows pass on their way to a sum: as many as a block has room for.
-const MOST_SLOTS: u64 = 6;
-/// A slot, as the kernels are written, and its barrier.
-const SLOT_BYTES: u64 = 2048 + BARRIER_BYTES;
-/// Where the rows of a rank lie.
-const ROW_RANGE_BYTES: u64 = 12;
-
-/// The slots of a warp of a REDUCED combine and the shared memory of its block, of which there are `bytes` at most.
-pub fn combine_slots(num_ranks: usize, bytes: u32) -> Result<(u32, u32)> {
-    let (warps, ranges) = (u64::from(COMBINE_THREADS / 32), num_ranks as u64 * ROW_RANGE_BYTES);
-    match (u64::from(bytes).saturating_sub(ranges) / (warps * SLOT_BYTES)).min(MOST_SLOTS) {
-        0 => Err(Error::unsupported(format_args!(
-            "a REDUCED combine of {num_ranks} ranks needs more shared memory than the {bytes} bytes of this GPU"
-        ))),
-        slots => Ok((slots as u32, (slots * warps * SLOT_BYTES + ranges) as u32)),
     }
 }
 
@@ -139,28 +134,38 @@ impl Tuning {
     }
 }
 
-/// The rings through which the warps of a packed combine pull rows.
+/// The stages of shared memory through which rows pass on their way to the sums of a packed combine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SumRings {
+pub struct SumStages {
+    /// Of each warp.
     pub stages: u32,
-    /// Shared memory, also for a count of each rank's rows.
+    /// With what lies behind them.
     pub shared_bytes: u32,
 }
 
-impl SumRings {
-    /// As deep as there is room for in `available` bytes of shared memory.
-    pub fn of(config: &Config, available: u32) -> Result<SumRings> {
-        let stage = u64::from(COMBINE_THREADS / 32) * (SUM_PIECE_BYTES + BARRIER_BYTES);
-        let counts = 4 * config.num_ranks as u64;
-        let stages = (u64::from(available).saturating_sub(counts) / stage).min(SUM_STAGES);
-        if stages == 0 {
-            return Err(Error::unsupported(format_args!(
-                "a combine of {} ranks needs {} bytes of shared memory; this GPU has {available}",
-                config.num_ranks,
-                stage + counts
-            )));
+impl SumStages {
+    /// Of rows that are summed as they lie in the windows, in `available` bytes of shared memory.
+    pub fn pulled(num_ranks: usize, available: u32) -> Result<SumStages> {
+        SumStages::of(&PULLED, num_ranks, available)
+    }
+
+    /// The same of a REDUCED combine.
+    pub fn reduced(num_ranks: usize, available: u32) -> Result<SumStages> {
+        SumStages::of(&REDUCED, num_ranks, available)
+    }
+
+    /// As many as there is room for.
+    fn of(shape: &SumShape, num_ranks: usize, available: u32) -> Result<SumStages> {
+        let stage = u64::from(COMBINE_THREADS / 32) * (shape.piece_bytes + BARRIER_BYTES);
+        let behind = num_ranks as u64 * shape.rank_bytes;
+        match (u64::from(available).saturating_sub(behind) / stage).min(shape.most_stages) {
+            0 => Err(Error::unsupported(format_args!(
+                "{} of {num_ranks} ranks needs {} bytes of shared memory; this GPU has {available}",
+                shape.what,
+                stage + behind
+            ))),
+            stages => Ok(SumStages { stages: stages as u32, shared_bytes: (stages * stage + behind) as u32 }),
         }
-        Ok(SumRings { stages: stages as u32, shared_bytes: (stages * stage + counts) as u32 })
     }
 }
 
@@ -209,8 +214,7 @@ mod tests {
 
     #[test]
     fn sums_have_the_stages_that_there_is_room_for() {
-        let config = Config::parse(RawConfig { cuda: true, ..RawConfig::example(0) }, None, 8).unwrap();
-        let rings = |bytes| SumRings::of(&config, bytes).map(|rings| (rings.stages, rings.shared_bytes));
+        let rings = |bytes| SumStages::pulled(8, bytes).map(|rings| (rings.stages, rings.shared_bytes));
         let stage = 16 * (3584 + 8);
         assert_eq!(rings(227 << 10).unwrap(), (3, 3 * stage + 32));
         assert_eq!(rings(3 * stage + 31).unwrap(), (2, 2 * stage + 32));
@@ -237,10 +241,10 @@ mod tests {
     #[test]
     fn slots_of_a_combine_fit() {
         for (ranks, bytes) in [(1, 227 << 10), (1024, 227 << 10), (8, 99 << 10), (8, 48 << 10)] {
-            let (slots, used) = combine_slots(ranks, bytes).unwrap();
+            let SumStages { stages: slots, shared_bytes: used } = SumStages::reduced(ranks, bytes).unwrap();
             assert!((1..=6).contains(&slots) && used <= bytes, "{slots} slots in {used} of {bytes} bytes");
         }
-        let error = combine_slots(8, 32 << 10).unwrap_err();
+        let error = SumStages::reduced(8, 32 << 10).unwrap_err();
         assert!(error.text.contains("REDUCED combine of 8 ranks"), "{}", error.text);
     }
 }
