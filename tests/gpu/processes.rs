@@ -11,9 +11,30 @@ use std::time::{Duration, Instant};
 
 const RANK: &str = "DEEPEP_GPU_TESTS_RANK";
 const ID: &str = "DEEPEP_GPU_TESTS_ID";
+/// A program and its options, under which ranks run.
+const UNDER: &str = "DEEPEP_GPU_TESTS_UNDER";
 
 pub fn child_rank() -> Option<usize> {
     std::env::var(RANK).ok()?.parse().ok()
+}
+
+pub fn are_wrapped() -> bool {
+    std::env::var_os(UNDER).is_some()
+}
+
+/// This program, under another where that is wanted.
+fn program() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let under = std::env::var(UNDER).unwrap_or_default();
+    let mut words = under.split_whitespace();
+    match words.next() {
+        None => Command::new(program),
+        Some(outer) => {
+            let mut command = Command::new(outer);
+            command.args(words).arg(program);
+            command
+        }
+    }
 }
 
 fn place() -> Where {
@@ -39,10 +60,9 @@ pub fn start(test: &str, ranks: usize, environment: impl Fn(usize) -> Environmen
     let mut id = deep_ep_unique_id_t { bytes: [0; 128] };
     ok(unsafe { deep_ep_unique_id_create(std::ptr::null(), &mut id) });
     let id: String = id.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let program = std::env::current_exe().unwrap();
     (0..ranks)
         .map(|rank| {
-            let mut command = Command::new(&program);
+            let mut command = program();
             command.args(["--exact", test, "--nocapture"]).envs(environment(rank));
             command.env(RANK, rank.to_string()).env(ID, &id).spawn().unwrap()
         })

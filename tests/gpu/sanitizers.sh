@@ -2,7 +2,8 @@
 # The small cases of the GPU tests under compute-sanitizer: sanitizers.sh TESTS PLAIN, on a machine with the CUDA toolkit.
 # TESTS is the test program; PLAIN the same with plain stores in place of bulk stores (NVCC_APPEND_FLAGS=-DEP_PLAIN_STORES),
 # for initcheck, which does not know what bulk stores write and would call every row uninitialised. A failing tool, or a
-# case that is wrong under it, is a failure. Each case is a process of its own, so that one that hangs hides no other.
+# case that is wrong under it, is a failure. Each rank of a case is a process under the tool, which orders the work of a
+# process as it likes, and so cannot hold up one rank for another.
 # TOOLS: which tools; LIMIT (120): seconds for each of them, EACH (40): for a case.
 set -u
 tests=$1 plain=$2 failed=0
@@ -19,8 +20,8 @@ check() { # tool, program, options ...
     log=$(mktemp)
     for case in $cases; do
         [ $((SECONDS - start)) -lt "${LIMIT:-120}" ] || { left=$((left + 1)); continue; }
-        timeout "${EACH:-40}" "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" \
-            "$program" --test-threads=1 --exact "$case" >"$log" 2>&1
+        DEEPEP_GPU_TESTS_UNDER="$sanitizer --tool $tool --error-exitcode 9 --print-limit 20 $*" \
+            timeout "${EACH:-40}" "$program" --test-threads=1 --exact "$case" >"$log" 2>&1
         code=$?
         [ $code = 0 ] && clean=$((clean + 1)) && continue
         bad+=" $case ($code)"

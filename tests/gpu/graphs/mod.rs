@@ -56,8 +56,24 @@ impl<'a> Player<'a> {
         let stream = self.stream();
         match stream.is_null() {
             true => Record::Calls(Box::new(move || work(stream))),
+            false if mode == CaptureMode::Global => {
+                Record::Graph(self.in_turn(|| cuda::capture(stream, mode, || work(stream))))
+            }
             false => Record::Graph(cuda::capture(stream, mode, || work(stream))),
         }
+    }
+
+    /// One rank after the other: a global capture forbids all threads what might disturb it, such as to make a graph.
+    fn in_turn<R>(&self, work: impl Fn() -> R) -> R {
+        let mut result = None;
+        for rank in 0..self.case.ranks {
+            self.meeting.wait();
+            if rank == self.rank {
+                result = Some(work());
+            }
+        }
+        self.meeting.wait();
+        result.unwrap()
     }
 
     fn play(&self, record: &Record) {
