@@ -48,6 +48,7 @@ __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationStat
         failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half);
     }
     if (__syncthreads_or(failed)) return false;
+    ptx::let_next_kernel_come(); // this one waits for no peer any more, so that the other cannot take a place that a peer needs
     if (counts && threadIdx.x == half) {
         count_waits(c, begun);
         stamp(c, RECEIVED);

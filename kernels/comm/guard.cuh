@@ -110,6 +110,7 @@ __device__ __forceinline__ Outcome sent_outcome(Guard guard, u32 kind, u32 windo
 __device__ __forceinline__ bool meet(const CommParams &c, OperationState &op) {
     if (warp_id() == 0) begin_counting(c, op.epoch);
     if (!pass_guard(c, op, ENTRY_BARRIER, DISPATCH_WINDOW, NO_WINDOW) || threadIdx.x != 0) return false;
+    ptx::let_next_kernel_come();
     Outcome o = no_outcome();
     o.sent = o.received = true;
     o.signals[ENTER] = 1;

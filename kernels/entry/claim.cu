@@ -1,13 +1,14 @@
 // Gives a combine window, or the local area that goes with it, to a handle whose owner writes it before the combine. Waits
 // for the peers that may still read the window. All of it is decided here, because only the device knows what replays have
 // left.
+#include "../comm/start.cuh"
 #include "checks.cuh"
 
 using namespace ep;
 
 extern "C" __global__ void __launch_bounds__(1024, 1) deepep_claim(const __grid_constant__ ClaimParams p) {
     __shared__ OperationState op;
-    if (is_rehearsal(p.comm)) return;
+    if (!starts(p.comm)) return;
     HandleRecord *record = at<HandleRecord>(p.record);
     if (!begin_alone(p.comm, op, record)) return;
     u64 bit = 1ull << p.window;
@@ -23,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) deepep_claim(const __grid_
         return;
     }
     if (!pass_guard(p.comm, op, guard, COMBINE_WINDOW, p.window) || threadIdx.x != 0) return;
+    ptx::let_next_kernel_come();
     if (guard == REFUSED) report_soft(p.comm, op, BUSY, -1, -1);
     finish(p.comm, op, no_outcome());
 }

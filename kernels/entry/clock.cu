@@ -4,6 +4,7 @@
 using namespace ep;
 
 extern "C" __global__ void __launch_bounds__(32, 1) deepep_clock(const __grid_constant__ ClockParams p) {
+    ptx::await_kernel_before();
     if (threadIdx.x != 0) return;
     ClockWords *words = at<ClockWords>(p.words);
     u64 since = ptx::nanoseconds();

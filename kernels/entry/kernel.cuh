@@ -1,12 +1,12 @@
 // The frames of the kernels. A body sees the parameters `p`, the block's `s`, and `dynamic` shared memory.
 #pragma once
-#include "../layout/params.cuh"
+#include "../comm/start.cuh"
 
 #define DEEPEP_KERNEL(threads, name, Params, Shared, ...)                                                                      \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p) {                          \
         extern __shared__ __align__(128) char dynamic[];                                                                       \
         __shared__ Shared s;                                                                                                   \
-        if (is_rehearsal(p.comm)) return;                                                                                      \
+        if (!starts(p.comm)) return;                                                                                           \
         __VA_ARGS__;                                                                                                           \
         (void)dynamic;                                                                                                         \
     }

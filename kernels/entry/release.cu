@@ -1,4 +1,5 @@
 // The end of the reads of a handle, without a combine.
+#include "../comm/start.cuh"
 #include "checks.cuh"
 
 using namespace ep;
@@ -16,9 +17,10 @@ __device__ void abandon(HandleRecord *record, const OperationState &op, Outcome 
 
 extern "C" __global__ void __launch_bounds__(1024, 1) deepep_release(const __grid_constant__ ReleaseParams p) {
     __shared__ OperationState op;
-    if (is_rehearsal(p.comm)) return;
+    if (!starts(p.comm)) return;
     HandleRecord *record = at<HandleRecord>(p.record);
     if (!begin_alone(p.comm, op, record)) return;
+    ptx::let_next_kernel_come();
     bool ends = op.held.open || (p.abandon && (record->dispatching || record->combining));
     bool acknowledged = ends && acknowledge(p.comm, op);
     __syncthreads();

@@ -32,9 +32,6 @@ struct CommParams {
     u64 own;                 // this rank's symmetric memory
 };
 
-// When they are loaded all kernels run once, without parameters: what the driver does at first launches, it does then.
-__device__ __forceinline__ bool is_rehearsal(const CommParams &c) { return c.ranks == 0; }
-
 // What a dispatch sends.
 struct GivenTokens {
     u64 x, x_stride;

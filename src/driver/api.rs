@@ -2,7 +2,7 @@
 //! no enum of ours knows; a function that is missing is an error, not a panic.
 
 use crate::error::{Error, Result, Status};
-use cudarc::driver::sys::{self, CUmemAccessDesc, CUmemAllocationProp};
+use cudarc::driver::sys::{self, CUlaunchConfig, CUmemAccessDesc, CUmemAllocationProp};
 use once_cell::sync::OnceCell;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 
@@ -88,8 +88,7 @@ functions! {
     module_function = "cuModuleGetFunction" (*mut Pointer, Pointer, *const c_char);
     function_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Pointer);
     set_function_attribute = "cuFuncSetAttribute" (Pointer, c_int, c_int);
-    launch = "cuLaunchKernel"
-        (Pointer, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Pointer, *mut Pointer, *mut Pointer);
+    launch = "cuLaunchKernelEx" (*const CUlaunchConfig, Pointer, *mut Pointer, *mut Pointer);
 }
 
 /// What the kernels were compiled for: an older driver cannot take their code.

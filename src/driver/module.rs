@@ -4,6 +4,9 @@ use super::api::{check, Pointer};
 use super::device::Device;
 use super::stream::StreamPointer;
 use crate::error::{Error, Result};
+use cudarc::driver::sys::{
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUstream,
+};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -78,27 +81,33 @@ impl Module {
 }
 
 impl Function {
-    /// Enqueues the kernel with one struct as its only parameter. The device's context is current.
+    /// Enqueues the kernel with one struct as its only parameter. It may take its place on the device ahead of the end of the kernel
+    /// before it on the stream (a programmatic launch), for which it waits by itself. The device's context is current.
     ///
     /// # Safety
-    /// `params` is what this kernel takes, and every address in it holds until the kernel has run.
+    /// `params` is what this kernel takes, every address in it holds until the kernel has run, and it waits for the kernel before.
     pub unsafe fn launch<T: Copy>(&self, device: &Device, launch: &Launch, params: &T) -> Result<()> {
         let mut arguments = [params as *const T as Pointer];
-        // SAFETY: as the caller promises; the driver copies the parameters before it returns.
-        check("cuLaunchKernel", unsafe {
-            (device.api.launch)(
-                self.handle,
-                launch.blocks,
-                1,
-                1,
-                launch.threads,
-                1,
-                1,
-                launch.dynamic_bytes,
-                launch.stream as Pointer,
-                arguments.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+        let mut early = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = CUlaunchConfig {
+            gridDimX: launch.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: launch.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.dynamic_bytes,
+            hStream: launch.stream as CUstream,
+            attrs: &mut early,
+            numAttrs: 1,
+        };
+        // SAFETY: as the caller promises; the driver copies configuration and parameters before it returns.
+        check("cuLaunchKernelEx", unsafe {
+            (device.api.launch)(&config, self.handle, arguments.as_mut_ptr(), std::ptr::null_mut())
         })
     }
 }

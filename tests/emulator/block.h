@@ -62,6 +62,7 @@ struct Block {
     std::vector<Warp> warps;
     Barrier barriers[BARRIERS];
     unsigned ready, ended = 0;
+    bool lets_next_come = false;
     GuardedMemory dynamic, fixed;
     char *dynamic_start;
     BulkCopies copies;

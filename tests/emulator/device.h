@@ -26,6 +26,9 @@ enum class Collective : unsigned char { SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_XOR, 
 // Lets other threads run: always, or now and then.
 void yield();
 void perhaps_yield();
+// Until the kernel before this one on its stream has ended; and that the next may begin ahead of this one's end.
+void await_kernel_before();
+void let_next_kernel_come();
 // The device's clock.
 uint64_t nanoseconds();
 

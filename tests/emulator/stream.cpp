@@ -16,21 +16,29 @@ namespace {
 std::vector<std::unique_ptr<Stream>> &streams = *new std::vector<std::unique_ptr<Stream>>;
 std::condition_variable &enqueued = *new std::condition_variable, &changed = *new std::condition_variable;
 
-// Starts and ends what can be; true when a kernel runs.
-bool advance(Stream &stream) {
+// The next command, if it can be.
+bool begins(Stream &stream, const Command &next) {
+    if (!next.launch) return stream.running.empty() && next.pass();
+    std::shared_ptr<const bool> before;
+    if (!stream.running.empty()) {
+        const Grid &last = *stream.running.back();
+        if (!next.launch->may_be_early || !last.lets_next_come()) return false;
+        before = last.ended;
+    }
+    stream.running.push_back(std::make_unique<Grid>(*next.launch, before));
+    return true;
+}
+
+// Starts and ends what can be.
+void advance(Stream &stream) {
     for (;;) {
-        if (stream.running) {
-            if (!stream.running->is_done()) return true;
-            stream.running.reset();
-        } else if (stream.queue.empty()) {
-            return false;
-        } else if (Command &next = stream.queue.front(); next.launch) {
-            stream.running = std::make_unique<Grid>(*next.launch);
-            stream.queue.pop_front();
-        } else if (next.pass()) {
-            stream.queue.pop_front();
+        if (!stream.running.empty() && stream.running.front()->is_done()) {
+            *stream.running.front()->ended = true;
+            stream.running.pop_front();
+        } else if (stream.queue.empty() || !begins(stream, stream.queue.front())) {
+            return;
         } else {
-            return false;
+            stream.queue.pop_front();
         }
         progress++;
         changed.notify_all();
@@ -56,7 +64,8 @@ void drop_idle() {
         std::vector<Grid *> running;
         bool waits = false;
         for (auto &stream : streams) {
-            if (advance(*stream)) running.push_back(stream->running.get());
+            advance(*stream);
+            for (const auto &grid : stream->running) running.push_back(grid.get());
             waits |= !stream->queue.empty();
         }
         drop_idle();

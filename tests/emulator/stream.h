@@ -20,13 +20,13 @@ struct Command {
 
 struct Stream {
     std::deque<Command> queue;
-    std::unique_ptr<Grid> running;
+    std::deque<std::unique_ptr<Grid>> running; // each but the first has come early
     std::shared_ptr<Graph> capture; // that the stream is in
     unsigned lane = 0;              // of that capture
     bool is_dropped = false;        // goes when it is idle
     int device = 0;
 
-    bool is_idle() const { return queue.empty() && !running; }
+    bool is_idle() const { return queue.empty() && running.empty(); }
 };
 
 // Guards all streams, events and graphs.

@@ -78,7 +78,7 @@ impl Drop for Inside {
 }
 
 /// How a capture treats calls that other work might depend on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CaptureMode {
     Global = 0,
     Relaxed = 2,

@@ -10,6 +10,7 @@ tests=$1 plain=$2 failed=0
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 [ -n "$sanitizer" ] || { echo "there is no compute-sanitizer here" >&2; exit 2; }
 export DEEPEP_GPU_TESTS_REQUIRED=1 CUDA_DEVICE_MAX_CONNECTIONS=32 DEEPEP_GPU_TESTS_PATIENCE=8
+export DEEPEP_CUDA_SHARING=fd # where others are tried first and not to be had, memcheck counts the refusal as an error
 
 cases=$("$tests" --list --format terse | sed -n 's/: test$//p' | grep '^small_')
 [ -n "$cases" ] || { echo "there are no small cases in $tests" >&2; exit 2; }

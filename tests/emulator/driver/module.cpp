@@ -90,8 +90,35 @@ DRIVER_API cuFuncGetName(const char **name, Handle function) {
     return SUCCESS;
 }
 
-DRIVER_API cuLaunchKernel(Handle handle, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned thread_y,
-                          unsigned thread_z, unsigned dynamic_bytes, Handle stream, void **parameters, void **) {
+namespace {
+
+constexpr unsigned ATTRIBUTE_MAY_BE_EARLY = 6;
+
+struct LaunchAttribute {
+    unsigned id;
+    char pad[4];
+    union {
+        int may_be_early;
+        char bytes[64];
+    } value;
+};
+
+struct LaunchConfig {
+    unsigned blocks, y, z, threads, thread_y, thread_z, dynamic_bytes;
+    Handle stream;
+    const LaunchAttribute *attributes;
+    unsigned count;
+};
+
+} // namespace
+
+DRIVER_API cuLaunchKernelEx(const LaunchConfig *config, Handle handle, void **parameters, void **) {
+    auto [blocks, y, z, threads, thread_y, thread_z, dynamic_bytes, stream, attributes, count] = *config;
+    bool may_be_early = false;
+    for (unsigned i = 0; i < count; i++) {
+        if (attributes[i].id != ATTRIBUTE_MAY_BE_EARLY) return INVALID_VALUE;
+        may_be_early = attributes[i].value.may_be_early;
+    }
     if (!has_context()) return INVALID_CONTEXT;
     const Function &function = *static_cast<Function *>(handle);
     const Kernel &kernel = *function.kernel;
@@ -103,6 +130,12 @@ DRIVER_API cuLaunchKernel(Handle handle, unsigned blocks, unsigned y, unsigned z
     int device = current_device();
     Lock lock(device_lock);
     if (function.device != device || stream_of(stream).device != device) return INVALID_HANDLE;
-    put(stream_of(stream), {Launch{function.name, &kernel, blocks, threads, dynamic_bytes, std::move(copy), device}, {}});
+    put(stream_of(stream), {Launch{function.name, &kernel, blocks, threads, dynamic_bytes, std::move(copy), device, may_be_early}, {}});
     return SUCCESS;
+}
+
+DRIVER_API cuLaunchKernel(Handle handle, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned thread_y,
+                          unsigned thread_z, unsigned dynamic_bytes, Handle stream, void **parameters, void **extra) {
+    LaunchConfig config = {blocks, y, z, threads, thread_y, thread_z, dynamic_bytes, stream, nullptr, 0};
+    return cuLaunchKernelEx(&config, handle, parameters, extra);
 }

@@ -12,6 +12,9 @@ inline u64 nanoseconds() {
 
 inline void sleep(u32) { yield(); }
 
+inline void await_kernel_before() { emulator::await_kernel_before(); }
+inline void let_next_kernel_come() { emulator::let_next_kernel_come(); }
+
 inline u32 lanes_below() { return (1u << lane_id()) - 1; }
 
 inline void fence_proxy_async() {}
