@@ -20,12 +20,13 @@ struct DispatchShared {
     u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
     u32 taken;               // received rows that warps have taken on themselves to expand
     u32 counted;             // nonzero once the counts have been written (first block)
+    u32 pads;                // 1 + how many there are, once they are listed (expert layout)
     u32 side_last;
     u64 exchange;            // number of the count exchange whose counts hold
 };
 
-// Tickets of a dispatch.
-enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4, TICKET_BAD_ID = 7 };
+// Tickets of a dispatch; of pads, how many are taken.
+enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4, TICKET_PADS = 6, TICKET_BAD_ID = 7 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
     if (!p.given.num_tokens_device) return p.given.num_tokens;
@@ -183,7 +184,6 @@ __device__ inline void end_unsatisfied(const DispatchParams &p, DispatchShared &
 // Side warps of a whole dispatch: send, receive, and fill what is left.
 __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, const Homes &homes, char *dynamic, Tokens tokens, const Team &t, bool by_expert, bool cast) {
     OperationState &op = s.op;
-    const char *zeros = dynamic + ring_bytes(p);
     send_side_data(p, homes, tokens, t.warp(), t.warps(), by_expert, !cast);
     t.sync();
     if (t.index == 0) {
@@ -206,15 +206,37 @@ __device__ inline void side_role(const DispatchParams &p, DispatchShared &s, con
     t.sync();
     if (waits && t.index == 0) count_waits(p.comm, begun);
     if (__any_sync(FULL, has_failed(op))) return;
-    if (by_expert) {
-        expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
-        return fill_pads(p, matrix, zeros, ZERO_BYTES, t); // last: before, they hold up rows that peers wait for
-    }
+    if (by_expert) return expand_side(p, r.rows * t.block / t.blocks, r.rows * (t.block + 1) / t.blocks, t, !cast);
     receive_side_by_rank(p, r.rows, t);
     if (t.block != 0 || !counts_rows(r, by_expert)) return;
     while (!ptx::read_acquire_shared(&s.counted)) ptx::sleep(50); // by a warp that waits for nobody
     count_rows(p, r.handed, reinterpret_cast<i32 *>(counting_area(p, dynamic)), t);
     if (t.warp() == 0) tell_host(p);
+}
+
+// Behind the words of Arrivals, where the counting area was.
+__device__ __forceinline__ Pads pads_of(const DispatchParams &p, char *dynamic) {
+    return make_pads(p, reinterpret_cast<u32 *>(counting_area(p, dynamic)) + 4 * p.comm.ranks);
+}
+
+// One warp of each block.
+__device__ __forceinline__ void tell_pads(const DispatchParams &p, DispatchShared &s, const i32 *matrix, char *dynamic) {
+    u32 count = list_pads(p, matrix, pads_of(p, dynamic));
+    __syncwarp();
+    if (lane_id() == 0) ptx::raise_release_shared(&s.pads, 1 + count);
+}
+
+// Of a warp that has nothing else left to do: before, pads hold up rows that peers wait for.
+__device__ __forceinline__ void pad_role(const DispatchParams &p, DispatchShared &s, char *dynamic) {
+    u32 listed;
+    while (!(listed = ptx::read_acquire_shared(&s.pads))) ptx::sleep(50); // by a warp that waits for nobody
+    __syncwarp();
+    fill_pads(p, pads_of(p, dynamic), listed - 1, &buffer_state(p.comm)->tickets[TICKET_PADS], dynamic + ring_bytes(p), ZERO_BYTES);
+}
+
+// The last block of all has taken its pads too.
+__device__ __forceinline__ void forget_pads(const DispatchParams &p) {
+    if (threadIdx.x == 0) ptx::store_relaxed_gpu(&buffer_state(p.comm)->tickets[TICKET_PADS], 0);
 }
 
 // Writes what callers see of the counts. One warp of the first block.

@@ -135,6 +135,7 @@ __device__ __forceinline__ void send_role(const DispatchParams &p, DispatchShare
 // After all rows have left: the last block signals. True in that block.
 __device__ __forceinline__ bool signal_sent(const DispatchParams &p, DispatchShared &s) {
     if (!pass_ticket(p.comm, s.op, TICKET_SENT)) return false;
+    forget_pads(p);
     signal_peers(p.comm, DATA, s.op.words.sent[DATA], signal_value(p.comm, s.op.epoch));
     return true;
 }
@@ -162,7 +163,7 @@ __device__ inline void copy_out(const DispatchParams &p, DispatchShared &s, char
 }
 
 // What remains of a receive when every row is here: all threads of every block.
-template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParams &p, DispatchShared &s, char *dynamic, const char *zeros) {
+template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParams &p, DispatchShared &s, char *dynamic) {
     OperationState &op = s.op;
     const i32 *matrix = at<const i32>(p.counts);
     Received r = sum_received(p, matrix);
@@ -190,6 +191,7 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
         a.begin[0] = (u32)begin;
         a.count[0] = (u32)(end - begin);
     }
+    if (warp_id() == blockDim.x / WARP - 1) tell_pads(p, s, matrix, dynamic);
     __syncthreads();
     if (warp_id() < ring_warps) {
         if (lane_id() == 0) ptx::fence_proxy_async();
@@ -197,15 +199,16 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
         expand_rows(p, ring_of(p, s, dynamic, warp_id()), a, &s.taken, [](const ArrivedRow &) {}, [](const ArrivedRow &, i32) {});
     } else {
         Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
-        fill_pads(p, matrix, zeros, ZERO_BYTES, t);
         expand_side(p, begin, end, t, true);
     }
+    pad_role(p, s, dynamic);
 }
 
-__device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic, char *zeros) {
+__device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic) {
+    char *zeros = dynamic + ring_bytes(p);
     if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
     if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
-    if (threadIdx.x == 0) s.taken = s.counted = 0;
+    if (threadIdx.x == 0) s.taken = s.counted = s.pads = 0;
     for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) reinterpret_cast<uint4 *>(zeros)[i] = make_uint4(0, 0, 0, 0);
     ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
     __syncthreads();
@@ -224,9 +227,8 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     Guard guard = WRITE_AT_ONCE;
     if (!enter(p, op, guard, !(p.flags & CACHED))) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
-    char *zeros = dynamic + ring_bytes(p);
     Homes homes = load_homes(p, homes_area(p, dynamic));
-    init_dispatch_shared(p, s, dynamic, zeros);
+    init_dispatch_shared(p, s, dynamic);
     if (warp_id() < p.row_warps) { // rows are fetched while the ranks still count
         RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
         prime_ring(ring_of(p, s, dynamic, warp_id()), rows.items(), rows);
@@ -249,7 +251,10 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (warp_id() < ring_warps) {
         Ring ring = ring_of(p, s, dynamic, warp_id());
         if (warp_id() < p.row_warps) send_role<CAST>(p, s, ring, homes, tokens, SLICES);
-        if (SLICES) expand_role<CAST>(p, s, ring, arrivals); // also who has nothing left to send
+        if (SLICES) {
+            expand_role<CAST>(p, s, ring, arrivals); // also who has nothing left to send
+            pad_role(p, s, dynamic);
+        }
     } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
         slice_role(p, s, tokens);
     } else if (SLICES && warp_id() == ring_warps + p.side_warps + 1) {
@@ -263,8 +268,10 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
             if (t.block == 0 && t.warp() == 0) count_dispatch(p, counts_of(p, s));
         }
         if (!cached) keep_counts(p, s.exchange, t);
-    } else if (WHOLE && blockIdx.x == 0 && warp_id() == blockDim.x / WARP - 1) {
-        count_role(p, s, BY_EXPERT);
+        if (SLICES) pad_role(p, s, dynamic);
+    } else if (WHOLE && warp_id() == blockDim.x / WARP - 1) {
+        if (SLICES) tell_pads(p, s, counts_of(p, s), dynamic);
+        if (blockIdx.x == 0) count_role(p, s, BY_EXPERT);
     }
     __syncthreads();
     if (op.failed != SUCCESS) {
@@ -320,13 +327,13 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
     if (!wait_peers(p.comm, op, DATA, turn, op.epoch, blockIdx.x == 0)) return write_nothing(p, BY_EXPERT, whole_block());
     bool no_room = is_area_taken(p, op); // it has been sent, so it is received, but handed out it cannot be
-    char *zeros = dynamic + ring_bytes(p);
-    init_dispatch_shared(p, s, dynamic, zeros);
+    init_dispatch_shared(p, s, dynamic);
     if (no_room)
         write_nothing(p, BY_EXPERT, whole_block());
     else
-        receive_all<BY_EXPERT>(p, s, dynamic, zeros);
+        receive_all<BY_EXPERT>(p, s, dynamic);
     if (!pass_ticket(p.comm, op, TICKET_RECEIVED)) return;
+    forget_pads(p);
     Outcome o = no_outcome();
     o.received = true;
     o.kind = DISPATCH_WINDOW;

@@ -1,6 +1,6 @@
-// The receiving side of the expert layout: each row that arrived is written to its expert rows, pads become zero.
+// The receiving side of the expert layout: each row that arrived is written to its expert rows.
 #pragma once
-#include "outputs.cuh"
+#include "pads.cuh"
 #include "ring.cuh"
 
 namespace ep {
@@ -74,38 +74,6 @@ __device__ inline void expand_side(const DispatchParams &p, u64 begin, u64 end, 
         u64 scales = base + p.scales + row * p.scale_stride;
         expand_scales(p, pairs, __shfl_sync(FULL, place, from), __shfl_sync(FULL, scales, from));
     }
-}
-
-// Rows between an expert's last row and its aligned end, for the team's share of experts. `zeros`: row_bytes or at
-// least 16 bytes of zeroed shared memory, `zero_bytes` long.
-__device__ inline void fill_pads(const DispatchParams &p, const i32 *matrix, const char *zeros, u32 zero_bytes, const Team &t) {
-    u32 warp = t.block * t.warps() + t.warp(), warps = t.blocks * t.warps();
-    u64 start = 0;
-    for (u32 base = 0; base < p.local_experts; base += WARP) {
-        u32 l = base + lane_id();
-        i32 count = rows_of_local(p, matrix, l);
-        for (u32 j = 0; j < min(WARP, p.local_experts - base); j++) {
-            u32 n = (u32)__shfl_sync(FULL, count, j);
-            u64 end = start + round_up(n, p.alignment);
-            for (u64 row = start + n + (warp + warps - (base + j) % warps) % warps; row < end && row < p.out.rows; row += warps) {
-                u64 to = p.out.x + row * p.out.x_stride;
-                for (u32 at_byte = lane_id() * zero_bytes; at_byte < p.row_bytes; at_byte += WARP * zero_bytes)
-                    ptx::bulk_store(at<char>(to + at_byte), zeros, min(zero_bytes, p.row_bytes - at_byte));
-                if (p.scale_bytes) {
-                    for (u32 i = lane_id(); i < p.scale_bytes / 4; i += WARP) *at<u32>(p.out.scales + row * p.out.scale_row_stride + i * p.out.scale_col_stride) = 0;
-                    for (u32 i = p.scale_bytes / 4 * 4 + lane_id(); i < p.scale_bytes; i += WARP) at<u8>(p.out.scales + row * p.out.scale_row_stride)[i] = 0;
-                }
-                if (lane_id() == 0) {
-                    at<i32>(p.out.ids)[row] = -1;
-                    at<float>(p.out.weights)[row] = 0.0f;
-                    at<i64>(p.out.source)[row] = -1;
-                }
-            }
-            start = end;
-        }
-    }
-    ptx::bulk_commit();
-    ptx::bulk_wait<0>();
 }
 
 // The rows that a block expands: a range per source, taken in turn from all of them, since all arrive at once.

@@ -47,7 +47,7 @@ inline void store_relaxed_gpu(u32 *p, u32 v) { store(on_gpu(p), v, __ATOMIC_RELA
 inline void store_relaxed_gpu(u64 *p, u64 v) { store(on_gpu(p), v, __ATOMIC_RELAXED); }
 
 inline u32 add_acq_rel_gpu(u32 *p, u32 v) { return add(on_gpu(p), v); }
-inline u32 add_relaxed_gpu_old(u32 *p, u32 v) { return add(on_gpu(p), v); }
+inline u32 take_relaxed_gpu(u32 *p, u32 v) { return add(on_gpu(p), v); }
 inline void add_relaxed_gpu(u32 *p, u32 v) { add(on_gpu(p), v); }
 inline void add_relaxed_gpu(u64 *p, u64 v) { add(on_gpu(p), v); }
 inline void add_release_gpu(u32 *p, u32 v) { add(on_gpu(p), v); }
