@@ -21,33 +21,41 @@ __device__ __forceinline__ void name_operation(const CommParams &c, const Operat
         if (is_alive(c, peer)) ptx::store_relaxed_sys(signal_word(c, peer, DATA, c.rank, op.words.sent[DATA]), value);
 }
 
-// Whether the first of a lane's peers is there to be told.
-__device__ __forceinline__ bool has_peer(const CommParams &c) { return lane_id() < c.ranks && is_alive(c, lane_id()); }
+// Which peers are there, asked ahead by those who will tell them or wait for them: `alive(peer)`, for a thread's own first peer
+// without a look at memory.
+struct AskedAhead {
+    const CommParams &c;
+    u32 first;
+    bool is_there;
 
-// One warp, behind a block barrier that gathers the stores it covers. `block` of the `blocks` that send; `alive`: has_peer,
-// asked ahead.
-__device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks, bool alive) {
+    __device__ __forceinline__ AskedAhead(const CommParams &c, u32 first) : c(c), first(first), is_there(first < c.ranks && is_alive(c, first)) {}
+    __device__ __forceinline__ bool operator()(u32 peer) const { return peer == first ? is_there : is_alive(c, peer); }
+};
+
+// One warp, behind a block barrier that gathers the stores it covers. `block` of the `blocks` that send.
+template <class Alive> __device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks, Alive alive) {
     u64 share = block == 0 ? ARRIVALS - (blocks - 1) : 1;
     if (block == 0 && lane_id() == 0) stamp(c, SENT);
     for (u32 peer = lane_id(); peer < c.ranks; peer += WARP)
-        if (peer < WARP ? alive : is_alive(c, peer)) ptx::add_release_sys(arrival_word(c, peer, c.rank), share);
+        if (alive(peer)) ptx::add_release_sys(arrival_word(c, peer, c.rank), share);
 }
 
-__device__ __forceinline__ void announce(const CommParams &c, u32 block, u32 blocks) { announce(c, block, blocks, has_peer(c)); }
+// Half of a block waits for the arrival counters, the other half for the DATA words.
+__device__ __forceinline__ u32 half_block() { return blockDim.x / WARP / 2 * WARP; }
+__device__ __forceinline__ u32 first_awaited() { return threadIdx.x < half_block() ? threadIdx.x : threadIdx.x - half_block(); }
 
 // All threads of a block wait until operation `turn` has come from every peer; its epoch is op.epoch. Afterwards each of them
 // sees the rows. False: why is noted in op, and `leave` ends the operation. counts: in one block, for the statistics.
-__device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationState &op, u64 turn, bool counts) {
+template <class Alive> __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationState &op, u64 turn, bool counts, Alive alive) {
     u64 begun = ptx::nanoseconds();
-    u32 half = blockDim.x / WARP / 2 * WARP;
-    bool failed = false;
-    if (threadIdx.x < half) {
-        for (u32 peer = threadIdx.x; peer < c.ranks; peer += half)
-            if (is_alive(c, peer) && !wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0, counts)) failed = true;
-    } else {
-        failed = !wait_share(c, op, DATA, turn, op.epoch, threadIdx.x - half, blockDim.x - half);
+    u32 half = half_block();
+    bool counters = threadIdx.x < half, well = true;
+    for (u32 peer = first_awaited(); peer < c.ranks; peer += counters ? half : blockDim.x - half) {
+        if (!alive(peer)) continue;
+        well &= counters ? wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0, counts)
+                         : wait_signal(c, op, DATA, turn, op.epoch, peer, false);
     }
-    if (__syncthreads_or(failed)) return false;
+    if (__syncthreads_or(!well)) return false;
     ptx::let_next_kernel_come(); // this one waits for no peer any more, so that the other cannot take a place that a peer needs
     if (counts && threadIdx.x == half) {
         count_waits(c, begun);

@@ -138,15 +138,15 @@ __device__ __forceinline__ void store_outcome(const CommParams &c, const Operati
     }
 }
 
-// The next launch may have the buffer. The thread that has stored the outcome, or one behind a barrier of its block.
+// The next launch may have the buffer.
 __device__ __forceinline__ void give_up_buffer(const CommParams &c) {
     BufferState *state = buffer_state(c);
-    __threadfence();
     ptx::store_relaxed_gpu(&state->owner, 0ull);
     ptx::store_relaxed_gpu(&state->entered, 0ull);
 }
 
-// The end of an operation whose outcome is stored already. One thread.
+// The end of an operation whose outcome has been stored ahead of a wait of its block: no fence, since a launch that is behind this
+// one sees all that it did anyway, and one that runs beside it, which is refused, would have to overtake that wait. One thread.
 __device__ __forceinline__ void end_settled(const CommParams &c, const OperationState &op) {
     trace_operation(c, op.epoch);
     give_up_buffer(c);
@@ -156,6 +156,7 @@ __device__ __forceinline__ void end_settled(const CommParams &c, const Operation
 __device__ __forceinline__ void finish(const CommParams &c, const OperationState &op, const Outcome &o) {
     if (o.sent || o.received) trace_operation(c, op.epoch);
     store_outcome(c, op, o);
+    __threadfence(); // a launch beside this one is refused, or sees the outcome
     give_up_buffer(c);
 }
 

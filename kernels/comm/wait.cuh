@@ -68,24 +68,23 @@ struct Awaited {
     u32 peer, phase, pause_ns;
 };
 
-// `reached` maps the word's value to a number to compare with what is wanted.
+// Whether it has come: `reached` maps the word's value to a number to compare with what is wanted.
+template <class Reached> __device__ __forceinline__ bool has_come(const Awaited &a, Reached reached, u64 &value) {
+    value = a.pause_ns ? ptx::load_relaxed_sys(a.word) : ptx::load_acquire_sys(a.word);
+    if (reached(value) < a.wanted) return false;
+    if (a.pause_ns) value = ptx::load_acquire_sys(a.word);
+    return true;
+}
+
 template <class Reached>
 __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const OperationState &op, const Awaited &a, Reached reached, u64 &value) {
     bool sign = false;
     WaitResult r = {SUCCESS, 0, 0};
-    value = ptx::load_relaxed_sys(a.word);
-    if (reached(value) >= a.wanted) {
-        value = ptx::load_acquire_sys(a.word);
-        return r;
-    }
+    if (has_come(a, reached, value)) return r;
     r.since = ptx::nanoseconds();
     u64 limit = timeout_of(c, op);
     for (u32 polls = 1;; polls++) {
-        value = a.pause_ns ? ptx::load_relaxed_sys(a.word) : ptx::load_acquire_sys(a.word);
-        if (reached(value) >= a.wanted) {
-            if (a.pause_ns) value = ptx::load_acquire_sys(a.word);
-            return r;
-        }
+        if (has_come(a, reached, value)) return r;
         if (ptx::nanoseconds() - r.since > limit) {
             r.status = TIMEOUT;
             return r;
@@ -119,23 +118,27 @@ __device__ __forceinline__ WaitResult wait_word(const CommParams &c, const Opera
     }
 }
 
+// One thread waits for signal `number` of `phase` from one peer. False: a failure is noted in op. counts: its waits are this rank's,
+// for the statistics.
+__device__ __forceinline__ bool wait_signal(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 peer, bool counts) {
+    u64 value;
+    WaitResult r = wait_word(c, op, {signal_word(c, c.rank, phase, peer, number), epoch, peer, phase, 0}, [](u64 v) { return v >> 16; }, value);
+    if (r.status == SUCCESS && is_another(c, value, epoch)) r.status = OP_MISMATCH;
+    if (r.status == SUCCESS) {
+        if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
+        return true;
+    }
+    note_failure(c, op, r, peer, phase, epoch);
+    return false;
+}
+
 // Thread `index` of `threads` waits for signal `number` of `phase` from its share of the peers. False: a failure is noted
 // in op. counts: the waits of these threads are this rank's, for the statistics.
 __device__ __forceinline__ bool wait_share(const CommParams &c, OperationState &op, u32 phase, u64 number, u64 epoch, u32 index, u32 threads,
                                            bool counts = false) {
     bool well = true;
-    for (u32 peer = index; peer < c.ranks; peer += threads) {
-        if (!is_alive(c, peer)) continue;
-        u64 value;
-        WaitResult r = wait_word(c, op, {signal_word(c, c.rank, phase, peer, number), epoch, peer, phase, 0}, [](u64 v) { return v >> 16; }, value);
-        if (r.status == SUCCESS && is_another(c, value, epoch)) r.status = OP_MISMATCH;
-        if (r.status == SUCCESS) {
-            if (counts && r.since) count_wait(c, peer, ptx::nanoseconds() - r.since);
-            continue;
-        }
-        note_failure(c, op, r, peer, phase, epoch);
-        well = false;
-    }
+    for (u32 peer = index; peer < c.ranks; peer += threads)
+        if (is_alive(c, peer)) well &= wait_signal(c, op, phase, number, epoch, peer, counts);
     return well;
 }
 

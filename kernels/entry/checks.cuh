@@ -198,7 +198,7 @@ static_assert(__builtin_offsetof(SlottedKept, recv_weights) == 48, "SlottedKept.
 static_assert(__builtin_offsetof(SlottedKept, own_rows) == 56, "SlottedKept.own_rows");
 static_assert(__builtin_offsetof(SlottedKept, expert_home) == 64, "SlottedKept.expert_home");
 
-static_assert(sizeof(SlottedDispatchParams) == 632, "SlottedDispatchParams");
+static_assert(sizeof(SlottedDispatchParams) == 648, "SlottedDispatchParams");
 static_assert(__builtin_offsetof(SlottedDispatchParams, comm) == 0, "SlottedDispatchParams.comm");
 static_assert(__builtin_offsetof(SlottedDispatchParams, given) == 208, "SlottedDispatchParams.given");
 static_assert(__builtin_offsetof(SlottedDispatchParams, out) == 280, "SlottedDispatchParams.out");
@@ -228,10 +228,13 @@ static_assert(__builtin_offsetof(SlottedDispatchParams, row_warps) == 600, "Slot
 static_assert(__builtin_offsetof(SlottedDispatchParams, deal_tokens) == 604, "SlottedDispatchParams.deal_tokens");
 static_assert(__builtin_offsetof(SlottedDispatchParams, deal_pieces) == 608, "SlottedDispatchParams.deal_pieces");
 static_assert(__builtin_offsetof(SlottedDispatchParams, topk_magic) == 612, "SlottedDispatchParams.topk_magic");
-static_assert(__builtin_offsetof(SlottedDispatchParams, area) == 616, "SlottedDispatchParams.area");
-static_assert(__builtin_offsetof(SlottedDispatchParams, wire_bytes) == 620, "SlottedDispatchParams.wire_bytes");
-static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 624, "SlottedDispatchParams.window");
-static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 628, "SlottedDispatchParams.flags");
+static_assert(__builtin_offsetof(SlottedDispatchParams, unit_magic) == 616, "SlottedDispatchParams.unit_magic");
+static_assert(__builtin_offsetof(SlottedDispatchParams, ranks_magic) == 620, "SlottedDispatchParams.ranks_magic");
+static_assert(__builtin_offsetof(SlottedDispatchParams, slab_magic) == 624, "SlottedDispatchParams.slab_magic");
+static_assert(__builtin_offsetof(SlottedDispatchParams, area) == 628, "SlottedDispatchParams.area");
+static_assert(__builtin_offsetof(SlottedDispatchParams, wire_bytes) == 632, "SlottedDispatchParams.wire_bytes");
+static_assert(__builtin_offsetof(SlottedDispatchParams, window) == 636, "SlottedDispatchParams.window");
+static_assert(__builtin_offsetof(SlottedDispatchParams, flags) == 640, "SlottedDispatchParams.flags");
 
 static_assert(sizeof(SlottedCombineParams) == 448, "SlottedCombineParams");
 static_assert(__builtin_offsetof(SlottedCombineParams, comm) == 0, "SlottedCombineParams.comm");

@@ -62,22 +62,21 @@ template <class Row, Kind KIND, class Sums> __device__ __forceinline__ bool push
     } else if (is_last_thread()) {
         s.guard = find_guard(p, ask_for_combine_guard(p, record));
     }
+    AskedAhead peers(p.comm, is_worker() ? p.comm.ranks : lane_id());
     begin(p.comm, s.op, started);
     if (s.op.status != SUCCESS) return false;
     check_in(p.comm);
     if (s.guard != WRITE_AT_ONCE && !enter_window(p.comm, s.op, s.guard, COMBINE_WINDOW, p.window)) return false;
-    bool alive = false;
     if (is_worker()) {
         push.send(p);
         u32 jobs = most_rows(p, count) * sources * p.pieces, next = first_job() + job_step();
         if (next < jobs) push_more<Row, KIND>(p, next, jobs, sources);
     } else {
         name_combine(p, s);
-        alive = has_peer(p.comm);
     }
     __syncthreads();
     if (is_worker()) return true;
-    announce(p.comm, blockIdx.x, gridDim.x, alive);
+    announce(p.comm, blockIdx.x, gridDim.x, peers);
     if (is_counting_warp()) count_slots_sent<KIND>(p);
     return true;
 }
@@ -87,13 +86,14 @@ template <class Row, Kind KIND, class Sums> __device__ __forceinline__ bool push
 template <class Row, Kind KIND, class MakeOutcome>
 __device__ __forceinline__ void sum_all(const SlottedCombineParams &p, CombineShared &s, SlotSums<Row, KIND> &sums, u64 turn, MakeOutcome make_outcome, char *shared) {
     OperationState &op = s.op;
+    AskedAhead peers(p.comm, first_awaited());
     if (is_worker()) {
         sums.prepare(p, shared);
     } else {
         settle(p, op, make_outcome());
         if (is_counting_warp()) count_slots_received<KIND>(p);
     }
-    if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0) && is_worker()) sums.sum(p, shared);
+    if (wait_arrivals(p.comm, op, turn, blockIdx.x == 0, peers) && is_worker()) sums.sum(p, shared);
     Outcome o = make_outcome();
     leave(p.comm, op, turn, o, acknowledges(p, op, o));
 }

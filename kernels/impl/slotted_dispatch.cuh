@@ -172,7 +172,7 @@ template <bool BY_EXPERT> __device__ __forceinline__ void receive_slotted(const 
     Team t = whole_block();
     t.blocks = receivers<BY_EXPERT>(p, outputs);
     if (t.block >= t.blocks) return;
-    bool here = wait_arrivals(p.comm, op, turn, blockIdx.x == 0);
+    bool here = wait_arrivals(p.comm, op, turn, blockIdx.x == 0, [&](u32 peer) { return r.alive[peer] != 0; });
     if (!here || s.no_room)
         write_no_slots(p, r.stamp, BY_EXPERT, t);
     else if (BY_EXPERT)
@@ -205,6 +205,9 @@ EP_SELDOM void end_bad_ids(const SlottedDispatchParams &p, OperationState &op) {
     if (pass_ticket(p.comm, op, TICKET_BAD_ID) && threadIdx.x == 0) report_bad_id(p, op);
 }
 
+// What does not depend on earlier kernels. All threads, ahead of a block barrier.
+__device__ __forceinline__ void prepare_slotted(const SlottedDispatchParams &p, char *shared) { init_routing(p, make_routing(p, shared)); }
+
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void slotted_send_body(const SlottedDispatchParams &p, SlottedShared &s, char *shared) {
     constexpr bool WHOLE = PART == Part::WHOLE;
     OperationState &op = s.op;
@@ -218,7 +221,6 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     FirstLoads first = load_first(p, r, given, deal);
     u32 count = p.flags & CACHED ? (u32)record->num_tokens : token_count(p);
     if (WHOLE) r.stamp = told_stamp(p);
-    init_routing(p, r);
     bool keeps_books = threadIdx.x == blockDim.x - 1;
     if (keeps_books) s.bad_id = s.no_room = 0;
     begin(p.comm, op, started);
@@ -241,7 +243,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (chunk.end < count && send_more<BY_EXPERT, CAST>(p, shared, first.at, count)) s.bad_id = 1;
     send_counts(p, r, blockIdx.x, gridDim.x);
     __syncthreads();
-    if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x);
+    if (warp_id() == 0) announce(p.comm, blockIdx.x, gridDim.x, [&](u32 peer) { return r.alive[peer] != 0; });
 
     Outcome o = slotted_outcome(p, guard);
     if (WHOLE) o = received_outcome(p, o, op.epoch + 1);

@@ -55,10 +55,10 @@ struct ReceivedPiece {
 __device__ __forceinline__ ReceivedPiece load_received(const SlottedDispatchParams &p, u32 unit, u32 pieces) {
     ReceivedPiece r;
     u64 base = own_base(p.comm);
-    u32 row = unit / (pieces + 1);
-    r.number = unit % (pieces + 1);
-    r.source = row % p.comm.ranks;
-    r.within = row / p.comm.ranks;
+    u32 row = divide(unit, pieces + 1, p.unit_magic);
+    r.number = unit - row * (pieces + 1);
+    r.within = divide(row, p.comm.ranks, p.ranks_magic);
+    r.source = row - r.within * p.comm.ranks;
     r.row = (u64)r.source * p.max_tokens + r.within;
     bool mine = r.within < p.max_tokens && lane_id() < p.num_topk;
     u64 at_k = r.row * p.num_topk + lane_id();
@@ -123,86 +123,113 @@ __device__ __forceinline__ void expand_piece(const SlottedDispatchParams &p, con
     }
 }
 
+// Which units a warp takes: every `step`-th from `first`.
+struct Units {
+    u32 first, step, pieces;
+};
+
+// Two of them have been loaded.
+__device__ __forceinline__ void expand_units(const SlottedDispatchParams &p, const SlabStarts &starts, ReceivedPiece piece, ReceivedPiece next, Units units) {
+    u32 most = 0; // rows of the fullest source
+    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, starts.rows[source]);
+    u32 end = ptx::warp_max(most) * p.comm.ranks * (units.pieces + 1);
+    for (u32 unit = units.first; unit < end; unit += units.step) {
+        if (piece.within < starts.rows[piece.source]) {
+            i32 within = place_within(p, starts, piece);
+            if (piece.number == units.pieces)
+                expand_beside(p, piece, within);
+            else
+                expand_piece(p, piece, within);
+        }
+        piece = next;
+        next = load_received(p, unit + 2 * units.step, units.pieces);
+    }
+}
+
 // Side outputs of slab rows that nobody has filled.
-__device__ inline void blank_slabs(const SlottedDispatchParams &p, const SlabStarts &starts, const Team &t) {
+__device__ __forceinline__ void blank_slabs(const SlottedDispatchParams &p, const SlabStarts &starts, const Team &t) {
     u32 capacity = (u32)p.out.rows, rows = p.local_experts * capacity;
-    bool wide = (p.out.ids | p.out.weights | p.out.source) % 16 == 0;
-    for (u32 first = (t.block * t.threads + t.index) * 4; first < rows; first += t.blocks * t.threads * 4) {
-        u32 local = first / capacity, within = first % capacity;
-        if (wide && within >= starts.end[local] && within + 4 <= capacity) { // four blank rows of one slab
+    u32 step = capacity % 4 == 0 && (p.out.ids | p.out.weights | p.out.source) % 16 == 0 ? 4 : 1; // rows of one slab
+    for (u32 first = (t.block * t.threads + t.index) * step; first < rows; first += t.blocks * t.threads * step) {
+        u32 local = divide(first, capacity, p.slab_magic), within = first - local * capacity, end = starts.end[local];
+        if (step == 4 && within >= end) {
             ptx::store_row16(at<char>(p.out.ids + (u64)first * 4), make_uint4(FULL, FULL, FULL, FULL));
             ptx::store_row16(at<char>(p.out.weights + (u64)first * 4), make_uint4(0, 0, 0, 0));
             ptx::store_row16(at<char>(p.out.source + (u64)first * 8), make_uint4(FULL, FULL, FULL, FULL));
             ptx::store_row16(at<char>(p.out.source + (u64)first * 8 + 16), make_uint4(FULL, FULL, FULL, FULL));
             continue;
         }
-        for (u32 row = first; row < min(first + 4, rows); row++) {
-            if (row % capacity < starts.end[row / capacity]) continue;
-            at<i32>(p.out.ids)[row] = -1;
-            at<float>(p.out.weights)[row] = 0.0f;
-            at<i64>(p.out.source)[row] = -1;
+        for (u32 i = 0; i < step; i++) {
+            if (within + i < end) continue;
+            at<i32>(p.out.ids)[first + i] = -1;
+            at<float>(p.out.weights)[first + i] = 0.0f;
+            at<i64>(p.out.source)[first + i] = -1;
         }
     }
 }
 
-// Rows of each expert, in all and by source.
-__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const SlabStarts &starts, const Team &t) {
+// Where the rows of each source lie in each slab.
+__device__ __forceinline__ void write_source_ranges(const SlottedDispatchParams &p, const SlabStarts &starts, const Team &t) {
     u32 capacity = (u32)p.out.rows;
-    for (u32 i = t.index * t.blocks + t.block; i < p.local_experts * p.comm.ranks; i += t.threads * t.blocks) {
-        u32 local = i / p.comm.ranks, source = i % p.comm.ranks;
-        u32 begin = starts.begin[source * p.local_experts + local];
-        u32 end = starts.end_of(p, source, local);
-        at<u32>(p.out.source_ranges)[2 * i] = min(begin, capacity);
-        at<u32>(p.out.source_ranges)[2 * i + 1] = min(end, capacity) - min(begin, capacity);
+    for (u32 local = t.index * t.blocks + t.block; local < p.local_experts; local += t.threads * t.blocks) {
+        u32 begin = 0; // the first source's
+        for (u32 source = 0; source < p.comm.ranks; source++) {
+            u32 end = min(starts.end_of(p, source, local), capacity);
+            u32 *range = at<u32>(p.out.source_ranges) + 2 * (local * p.comm.ranks + source);
+            range[0] = begin;
+            range[1] = end - begin;
+            begin = end;
+        }
     }
-    if (t.block != 0) return;
-    for (u32 local = t.index; local < p.local_experts; local += t.threads) write_expert_count(p, r.stamp, local, min(starts.end[local], capacity));
-    if (t.warp() != 0) return;
+}
+
+// Rows of each expert and of each source, and totals. One warp of all blocks, which has no rows to write.
+__device__ inline void write_slab_counts(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const SlabStarts &starts) {
+    u32 capacity = (u32)p.out.rows;
+    i32 sent = 0, needed = 0, present = 0;
+    for (u32 local = lane_id(); local < p.local_experts; local += WARP) {
+        u32 end = starts.end[local], fits = min(end, capacity);
+        write_expert_count(p, r.stamp, local, fits);
+        needed += end;
+        present += fits;
+    }
+    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
+        u32 rows = starts.rows[source];
+        at<u32>(p.kept.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = rows;
+        count_received(p.comm, source, rows, p.wire_bytes);
+        sent += rows;
+    }
+    sent = ptx::warp_sum(sent);
+    needed = ptx::warp_sum(needed);
+    present = ptx::warp_sum(present);
+    if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
     for (u32 source = 0; source < p.comm.ranks; source++) {
         i32 pairs = 0;
         for (u32 local = lane_id(); local < p.local_experts; local += WARP) pairs += starts.end_of(p, source, local) - starts.begin[source * p.local_experts + local];
         pairs = ptx::warp_sum(pairs);
         if (lane_id() == 0) at<u32>(p.kept.recv_counts)[p.comm.ranks + source] = pairs;
     }
-    i32 sent = 0, needed = 0, present = 0;
-    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) {
-        at<u32>(p.kept.recv_counts)[source] = at<u32>(p.out.rank_counts)[source] = starts.rows[source];
-        count_received(p.comm, source, starts.rows[source], p.wire_bytes);
-        sent += starts.rows[source];
-    }
-    for (u32 local = lane_id(); local < p.local_experts; local += WARP) {
-        needed += starts.end[local];
-        present += min(starts.end[local], capacity);
-    }
-    sent = ptx::warp_sum(sent);
-    needed = ptx::warp_sum(needed);
-    present = ptx::warp_sum(present);
-    if (lane_id() == 0) write_totals(p, r, op, sent, present, needed);
 }
 
 // All outputs by expert. `shared` holds (local_experts + 1) * (ranks + 1) words.
 __device__ inline void receive_by_expert(const SlottedDispatchParams &p, const Routing &r, const OperationState &op, const Team &t, u32 *shared) {
     SlabStarts starts = make_starts(p, shared);
-    u32 pieces = div_up(p.row_bytes, PIECE_BYTES), me = t.warp() * t.blocks + t.block, all = t.warps() * t.blocks;
-    ReceivedPiece piece = load_received(p, me, pieces), next = load_received(p, me + all, pieces);
+    u32 pieces = div_up(p.row_bytes, PIECE_BYTES), all = t.warps() * t.blocks - 1, me = t.warp() * t.blocks + t.block;
+    if (t.warp() == t.warps() - 1) me = t.block ? me - 1 : ~0u; // the last warp of the first block keeps the books
+    bool counts = me == ~0u;
+    ReceivedPiece piece, next;
+    if (!counts) {
+        piece = load_received(p, me, pieces);
+        next = load_received(p, me + all, pieces);
+    }
     find_starts(p, r, starts, t);
     t.sync();
-    u32 most = 0; // rows of the fullest source
-    for (u32 source = lane_id(); source < p.comm.ranks; source += WARP) most = max(most, starts.rows[source]);
-    u32 units = ptx::warp_max(most) * p.comm.ranks * (pieces + 1);
-    for (u32 unit = me; unit < units; unit += all) {
-        if (piece.within < starts.rows[piece.source]) {
-            i32 within = place_within(p, starts, piece);
-            if (piece.number == pieces)
-                expand_beside(p, piece, within);
-            else
-                expand_piece(p, piece, within);
-        }
-        piece = next;
-        next = load_received(p, unit + 2 * all, pieces);
-    }
+    if (counts)
+        write_slab_counts(p, r, op, starts);
+    else
+        expand_units(p, starts, piece, next, {me, all, pieces});
     blank_slabs(p, starts, t);
-    write_slab_counts(p, r, op, starts, t);
+    write_source_ranges(p, starts, t);
 }
 
 } // namespace ep

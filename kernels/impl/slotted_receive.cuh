@@ -38,7 +38,7 @@ __device__ __forceinline__ void write_totals(const SlottedDispatchParams &p, con
 // One to four words of an array that rows have in the window, `per_row` each, to the slabs of an output; blanks past the
 // source's rows.
 __device__ __forceinline__ void copy_slab_words(const SlottedDispatchParams &p, const Routing &r, u64 out, u64 window, u32 per_row, u32 blank, u32 i, bool wide) {
-    u32 capacity = (u32)p.out.rows * per_row, source = i / capacity, within = i % capacity;
+    u32 capacity = (u32)p.out.rows * per_row, source = divide(i, capacity, p.slab_magic), within = i - source * capacity;
     u64 from = window + ((u64)source * p.max_tokens * per_row + within) * 4;
     u32 end = received_count(p, r, source, 0) * per_row;
     if (!wide) {

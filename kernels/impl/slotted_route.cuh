@@ -86,10 +86,10 @@ __device__ __forceinline__ Home home_of(const Routing &r, u32 expert) {
 // The token of a pair, both counted from the same place.
 __device__ __forceinline__ u32 token_of_pair(const SlottedDispatchParams &p, u32 pair) { return divide(pair, p.num_topk, p.topk_magic); }
 
-// Experts of pairs, a thread's first ones on their way at once.
+// Ids of pairs as they were given, a thread's first ones on their way at once.
 constexpr u32 PAIRS_AHEAD = 2;
 struct PairExperts {
-    u32 expert[PAIRS_AHEAD];
+    i64 given[PAIRS_AHEAD];
 };
 
 // Pairs `first`, `first` + blockDim.x and so on of the tokens [begin, end).
@@ -99,7 +99,8 @@ __device__ __forceinline__ PairExperts load_pairs(const SlottedDispatchParams &p
 #pragma unroll
     for (u32 j = 0; j < PAIRS_AHEAD; j++) {
         u32 pair = first + j * blockDim.x;
-        e.expert[j] = pair < pairs ? expert_of(p, given.id((u64)tokens.begin * p.num_topk + pair)) : FULL;
+        e.given[j] = -1;
+        if (pair < pairs) e.given[j] = given.id((u64)tokens.begin * p.num_topk + pair);
     }
     return e;
 }
@@ -114,7 +115,7 @@ __device__ __forceinline__ bool mark_chunk(const SlottedDispatchParams &p, const
         if (first != threadIdx.x) experts = load_pairs(p, given, chunk, first);
 #pragma unroll
         for (u32 j = 0; j < PAIRS_AHEAD; j++) {
-            u32 token = token_of_pair(p, first + j * blockDim.x), expert = experts.expert[j];
+            u32 token = token_of_pair(p, first + j * blockDim.x), expert = expert_of(p, experts.given[j]);
             if (expert == FULL || chunk.begin + token >= count) continue;
             bad |= expert == BAD_EXPERT;
             if (expert == BAD_EXPERT) continue;

@@ -46,6 +46,9 @@ struct SlottedDispatchParams {
     u32 row_warps;           // of a block; the others send what lies beside the rows
     u32 deal_tokens, deal_pieces; // own tokens and pieces of a row from a row warp's piece to its next
     u32 topk_magic;          // divides a pair's number by num_topk
+    u32 unit_magic;          // a received unit's by 1 + the pieces of a row (by expert)
+    u32 ranks_magic;         // a received row's by ranks (by expert)
+    u32 slab_magic;          // a slab row's by out.rows (by expert), a word's of a side output by those of a slab (by rank)
     u32 area;                // 1 + the local area of received rows, or 0
     u32 wire_bytes;          // of a row, for the statistics
     u32 window, flags;

@@ -68,10 +68,15 @@ impl Cuda {
         let (config, layout, arrays) = (&self.config, &self.layout, &handle.arrays);
         let (base, window) = (layout.dispatch(call.window), &layout.dispatch_window);
         let copies = call.receive.as_ref().map_or(0, |output| self.slot_copy_flags(output, call.shape));
+        let out = call.received();
+        let slab = if config.layout.by_expert() { out.rows } else { out.rows * config.topk as u64 };
+        // What warps of all blocks look at, also behind the last of what has been received.
+        let (rows, units) = (config.max_tokens * config.num_ranks as u64, SlottedTuning::received_units(call.shape));
+        let ahead = tuning.units_ahead();
         SlottedDispatchParams {
             comm: self.comm_params(call.fingerprint),
             given: call.given(),
-            out: call.received(),
+            out,
             record: handle.record(),
             kept: self.slotted_kept(handle),
             told: handle.at(arrays.told),
@@ -98,6 +103,9 @@ impl Cuda {
             deal_tokens: tuning.row_warps / tuning.pieces,
             deal_pieces: tuning.row_warps % tuning.pieces,
             topk_magic: magic(config.topk as u64, tuning.most_pairs(config)),
+            unit_magic: magic(units, rows * units + ahead),
+            ranks_magic: magic(config.num_ranks as u64, rows + ahead),
+            slab_magic: magic(slab, slab * config.num_ranks.max(config.experts.most_local()) as u64),
             wire_bytes: call.shape.wire_bytes(config.topk) as u32,
             window: call.window as u32,
             area: call.area(),

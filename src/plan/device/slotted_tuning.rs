@@ -92,6 +92,16 @@ impl SlottedTuning {
 }
 
 impl SlottedTuning {
+    /// What warps take of a received row: its pieces, and what lies beside it.
+    pub fn received_units(shape: &DispatchShape) -> u64 {
+        shape.row_bytes.div_ceil(PIECE_BYTES) + 1
+    }
+
+    /// How far behind the last of them warps may look for the next.
+    pub fn units_ahead(&self) -> u64 {
+        3 * WARPS * u64::from(self.blocks)
+    }
+
     /// Pairs of token and expert have smaller numbers while they are counted, also those that threads look for behind the last.
     pub fn most_pairs(&self, config: &Config) -> u64 {
         u64::from(self.chunk_words) * 32 * config.topk as u64 + PAIRS_AHEAD * u64::from(self.threads)
@@ -109,7 +119,7 @@ fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
     let send = work.sends.map_or(0, |tokens| (tokens * pieces(work.shape)).div_ceil(row_warps));
     // Others send about as many tokens as this rank.
     let rows = ranks * work.sends.unwrap_or(config.max_tokens);
-    let row_units = rows * (work.shape.row_bytes.div_ceil(PIECE_BYTES) + 1);
+    let row_units = rows * SlottedTuning::received_units(work.shape);
     let receive = if !work.receives {
         0
     } else if config.layout.by_expert() {
