@@ -14,6 +14,8 @@ const PIECE_BYTES: u64 = 1024;
 /// What the kernels are compiled for; at least one warp is for what crosses beside the rows.
 const WARPS: u64 = 16;
 const MOST_ROW_WARPS: u64 = WARPS - 1;
+/// By expert the copies of a single row are the work of several blocks.
+const FEWEST_EXPERT_BLOCKS: u64 = 4;
 /// Pairs of token and expert that a thread looks at together, as the kernels are written.
 const PAIRS_AHEAD: u64 = 2;
 /// Tokens counted at once, in words of 32, and the most shared memory for their masks.
@@ -125,7 +127,7 @@ fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
     } else if config.layout.by_expert() {
         // A thread blanks four entries of the side outputs at once, and may do so twice.
         let blanks = config.max_recv_rows * config.experts.most_local() as u64 / 8;
-        (row_units * 32).div_ceil(threads).max(blanks.div_ceil(threads))
+        (row_units * 32).div_ceil(threads).max(blanks.div_ceil(threads)).max(FEWEST_EXPERT_BLOCKS)
     } else if work.copies {
         (row_units * 32).div_ceil(threads)
     } else {

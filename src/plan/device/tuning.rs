@@ -13,8 +13,10 @@ const SIDE_WARPS: u32 = 4;
 const WATCH_WARPS: u32 = 2;
 /// One writes the counts that callers see.
 const COUNT_WARPS: u32 = 1;
-/// With the others at most the 24 that the kernels are compiled for.
+/// By rank; with the others at most the 24 that the kernels are compiled for.
 const MOST_RING_WARPS: u32 = 16;
+/// By expert, of which two thirds send first: more of them only keep more bytes under way than memory takes.
+const MOST_EXPERT_RING_WARPS: u32 = 6;
 const DEFAULT_STAGES: u32 = 3;
 /// Rows are cut in pieces of at most this, so that more warps find room for their stages.
 const PIECE_BYTES: u64 = 8192;
@@ -90,8 +92,9 @@ impl Tuning {
             let fewest = if by_expert { 2 } else { 1 };
             // A deeper ring is worth less than a few warps.
             let enough = if stages > least { 4 } else { fewest };
-            for ring_warps in (enough..=MOST_RING_WARPS).rev() {
-                let row_warps = if by_expert { ring_warps / 2 } else { ring_warps };
+            let most_warps = if by_expert { MOST_EXPERT_RING_WARPS } else { MOST_RING_WARPS };
+            for ring_warps in (enough..=most_warps).rev() {
+                let row_warps = if by_expert { ring_warps * 2 / 3 } else { ring_warps };
                 let warps = ring_warps + SIDE_WARPS + COUNT_WARPS + if by_expert { WATCH_WARPS } else { 0 };
                 let bytes = u64::from(ring_warps * stages) * piece
                     + shared.zero_bytes
