@@ -229,18 +229,18 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     u32 ring_warps = p.row_warps + p.expand_warps;
     Homes homes = load_homes(p, homes_area(p, dynamic));
     init_dispatch_shared(p, s, dynamic);
-    if (warp_id() < p.row_warps) { // rows are fetched while the ranks still count
+    auto fetch_first_rows = [&] { // while the ranks exchange their counts; sooner, they would hold up what is counted
+        if (warp_id() >= p.row_warps) return;
         RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
         prime_ring(ring_of(p, s, dynamic, warp_id()), rows.items(), rows);
-    }
-    if (!cached) {
-        if (!route(p, s, dynamic, homes, tokens, BY_EXPERT)) {
-            if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
-            return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
-        }
-    } else if (p.given.topk_weights) {
-        replace_weights(p, tokens);
+    };
+    if (cached) {
+        fetch_first_rows();
+        if (p.given.topk_weights) replace_weights(p, tokens);
         __syncthreads();
+    } else if (!route(p, s, dynamic, homes, tokens, BY_EXPERT, fetch_first_rows)) {
+        if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
+        return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     }
     Arrivals arrivals = {};
     if (SLICES) {

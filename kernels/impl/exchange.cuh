@@ -27,7 +27,7 @@ __device__ inline void publish_counts(const DispatchParams &p, const OperationSt
     signal_peers(p.comm, COUNTS, number, signal_value(p.comm, op.epoch));
 }
 
-__device__ __forceinline__ u64 round_up(u64 v, u32 to) { return to > 1 ? (v + to - 1) / to * to : v; }
+__device__ __forceinline__ u32 round_up(u32 v, u32 to) { return to > 1 ? (v + to - 1) / to * to : v; }
 
 // First rows of the experts of rank `owner` in its expert layout, from totals over sources. One warp.
 __device__ inline void scan_experts(const DispatchParams &p, const i32 *totals, u32 owner, i32 *starts) {

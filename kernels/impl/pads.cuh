@@ -19,7 +19,7 @@ __device__ __forceinline__ Pads make_pads(const DispatchParams &p, u32 *words) {
 __device__ inline u32 list_pads(const DispatchParams &p, const i32 *matrix, const Pads &pads) {
     u32 rows = 0, count = 0; // of earlier experts, aligned
     for (u32 base = 0; base < p.local_experts; base += WARP) {
-        u32 l = base + lane_id(), n = (u32)rows_of_local(p, matrix, l), size = (u32)round_up(n, p.alignment), end = size, pads_end = size - n;
+        u32 l = base + lane_id(), n = (u32)rows_of_local(p, matrix, l), size = round_up(n, p.alignment), end = size, pads_end = size - n;
         for (u32 d = 1; d < WARP; d *= 2) {
             u32 below = __shfl_up_sync(FULL, end, d), pads_below = __shfl_up_sync(FULL, pads_end, d);
             if (lane_id() < d) continue;

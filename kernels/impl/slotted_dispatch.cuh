@@ -71,7 +71,7 @@ __device__ __forceinline__ SideGroup load_first_group(const SlottedDispatchParam
 
 __device__ __forceinline__ FirstLoads load_first(const SlottedDispatchParams &p, const Routing &r, const GivenRouting &given, const RowDeal &deal) {
     FirstLoads f = {};
-    f.experts = load_pairs(p, given, {0, min(p.given.num_tokens, r.words * 32)}, threadIdx.x);
+    f.experts = load_pairs(p, given, {0, min(p.given.num_tokens, r.words * 32)}, first_pair(p));
     if (is_row_warp(deal)) {
         f.at = first_piece(deal);
         f.piece = load_piece(p, deal, f.at);
@@ -124,7 +124,7 @@ template <bool BY_EXPERT, bool CAST> EP_SELDOM bool send_more(const SlottedDispa
     for (u32 begin = chunk_tokens; begin < count; begin += chunk_tokens) {
         next_chunk(r);
         Tokens chunk = {begin, min(begin + chunk_tokens, count)};
-        bad |= mark_chunk(p, r, given, chunk, count, load_pairs(p, given, chunk, threadIdx.x));
+        bad |= mark_chunk(p, r, given, chunk, count, load_pairs(p, given, chunk, first_pair(p)));
         __syncthreads();
         if (is_row_warp(deal)) {
             if (f.at.token >= chunk.end) continue;

@@ -92,6 +92,12 @@ struct PairExperts {
     i64 given[PAIRS_AHEAD];
 };
 
+// A thread's first pair: side warps have the first ones, so that where there are few, warps with rows have none.
+__device__ __forceinline__ u32 first_pair(const SlottedDispatchParams &p) {
+    u32 rows = p.row_warps * WARP;
+    return threadIdx.x >= rows ? threadIdx.x - rows : threadIdx.x + blockDim.x - rows;
+}
+
 // Pairs `first`, `first` + blockDim.x and so on of the tokens [begin, end).
 __device__ __forceinline__ PairExperts load_pairs(const SlottedDispatchParams &p, const GivenRouting &given, Tokens tokens, u32 first) {
     PairExperts e;
@@ -111,8 +117,8 @@ __device__ __forceinline__ bool mark_chunk(const SlottedDispatchParams &p, const
     bool bad = false;
     u32 pairs = (chunk.end - chunk.begin) * p.num_topk;
 #pragma unroll 1
-    for (u32 first = threadIdx.x; first < pairs; first += PAIRS_AHEAD * blockDim.x) {
-        if (first != threadIdx.x) experts = load_pairs(p, given, chunk, first);
+    for (u32 first = first_pair(p); first < pairs; first += PAIRS_AHEAD * blockDim.x) {
+        if (first >= blockDim.x) experts = load_pairs(p, given, chunk, first);
 #pragma unroll
         for (u32 j = 0; j < PAIRS_AHEAD; j++) {
             u32 token = token_of_pair(p, first + j * blockDim.x), expert = expert_of(p, experts.given[j]);
