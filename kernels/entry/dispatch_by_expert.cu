@@ -4,4 +4,4 @@
 
 using namespace ep;
 
-DEEPEP_DISPATCH(768, deepep_dispatch_by_expert, DispatchParams, DispatchShared, true, (void)0, dispatch_send_body, dispatch_receive_body)
+DEEPEP_DISPATCH(768, deepep_dispatch_by_expert, DispatchParams, DispatchShared, true, prepare_dispatch(p, s, dynamic, true), dispatch_send_body, dispatch_receive_body)

@@ -4,4 +4,4 @@
 
 using namespace ep;
 
-DEEPEP_DISPATCH(768, deepep_dispatch_by_rank, DispatchParams, DispatchShared, false, (void)0, dispatch_send_body, dispatch_receive_body)
+DEEPEP_DISPATCH(768, deepep_dispatch_by_rank, DispatchParams, DispatchShared, false, prepare_dispatch(p, s, dynamic, false), dispatch_send_body, dispatch_receive_body)

@@ -70,6 +70,11 @@ template <class Params> EP_SELDOM void report_bad_id(const Params &p, const Oper
     report_soft(p.comm, op, INVALID_EXPERT_ID, (i64)(index / p.num_topk), load_id(p, index));
 }
 
+__device__ __forceinline__ Homes homes_of(const DispatchParams &p, char *dynamic) { return make_homes(homes_area(p, dynamic)); }
+__device__ __forceinline__ Histograms histograms_of(const DispatchParams &p, char *dynamic, bool by_expert) {
+    return make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert, homes_of(p, dynamic));
+}
+
 // What the ranks have counted. The kept matrix is complete only in this block's part; the exchange's is, until this rank's
 // data signal.
 __device__ __forceinline__ const i32 *counts_of(const DispatchParams &p, const DispatchShared &s) {
@@ -91,8 +96,7 @@ __device__ inline bool exchange_counts(const DispatchParams &p, DispatchShared &
 
 // Counts, exchange and positions. once_counted(): by all threads, when memory has less to do. False: the operation has failed.
 template <class OnceCounted>
-__device__ inline bool route(const DispatchParams &p, DispatchShared &s, char *dynamic, const Homes &homes, Tokens tokens, bool by_expert, OnceCounted once_counted) {
-    Histograms h = make_histograms(p, counting_area(p, dynamic), blockDim.x / WARP, by_expert, homes);
+__device__ inline bool route(const DispatchParams &p, DispatchShared &s, const Histograms &h, Tokens tokens, bool by_expert, OnceCounted once_counted) {
     if ((p.flags & LINK_MAY_OVERFLOW) && blockIdx.x == 0 && threadIdx.x == 0)
         at<HandleRecord>(p.record)->sent_rows = at<HandleRecord>(p.record)->sent_expert_rows = 0;
     count_tokens(p, h, tokens);

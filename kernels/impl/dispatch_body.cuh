@@ -204,14 +204,21 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
     pad_role(p, s, dynamic);
 }
 
+// All threads, ahead of a block barrier.
 __device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic) {
-    char *zeros = dynamic + ring_bytes(p);
     if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
     if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
     if (threadIdx.x == 0) s.taken = s.counted = s.pads = 0;
-    for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) reinterpret_cast<uint4 *>(zeros)[i] = make_uint4(0, 0, 0, 0);
+    uint4 *zeros = reinterpret_cast<uint4 *>(dynamic + ring_bytes(p));
+    for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) zeros[i] = make_uint4(0, 0, 0, 0);
     ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
-    __syncthreads();
+}
+
+// Of what sends, what does not depend on earlier kernels. The same.
+__device__ inline void prepare_dispatch(const DispatchParams &p, DispatchShared &s, char *dynamic, bool by_expert) {
+    load_homes(p, homes_area(p, dynamic));
+    clear_histograms(p, histograms_of(p, dynamic, by_expert));
+    init_dispatch_shared(p, s, dynamic);
 }
 
 template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void dispatch_send_body(const DispatchParams &p, DispatchShared &s, char *dynamic) {
@@ -227,8 +234,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     Guard guard = WRITE_AT_ONCE;
     if (!enter(p, op, guard, !(p.flags & CACHED))) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
-    Homes homes = load_homes(p, homes_area(p, dynamic));
-    init_dispatch_shared(p, s, dynamic);
+    Homes homes = homes_of(p, dynamic);
     auto fetch_first_rows = [&] { // while the ranks exchange their counts; sooner, they would hold up what is counted
         if (warp_id() >= p.row_warps) return;
         RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
@@ -238,7 +244,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         fetch_first_rows();
         if (p.given.topk_weights) replace_weights(p, tokens);
         __syncthreads();
-    } else if (!route(p, s, dynamic, homes, tokens, BY_EXPERT, fetch_first_rows)) {
+    } else if (!route(p, s, histograms_of(p, dynamic, BY_EXPERT), tokens, BY_EXPERT, fetch_first_rows)) {
         if (warp_id() < p.row_warps) drain_ring(ring_of(p, s, dynamic, warp_id()), row_pieces(p, tokens, warp_id(), p.row_warps, CAST).items());
         return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     }
@@ -314,6 +320,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
 template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(const DispatchParams &p, DispatchShared &s, char *dynamic) {
     OperationState &op = s.op;
     const HandleRecord *record = at<const HandleRecord>(p.record);
+    init_dispatch_shared(p, s, dynamic);
     begin(p.comm, op, record);
     if (op.status != SUCCESS) return end_unsatisfied(p, s, BY_EXPERT, true);
     u64 turn = record->dispatch_turn, next = op.epoch;
@@ -327,7 +334,6 @@ template <bool BY_EXPERT> __device__ __forceinline__ void dispatch_receive_body(
     if (refused) return end_unsatisfied(p, s, BY_EXPERT, true);
     if (!wait_peers(p.comm, op, DATA, turn, op.epoch, blockIdx.x == 0)) return write_nothing(p, BY_EXPERT, whole_block());
     bool no_room = is_area_taken(p, op); // it has been sent, so it is received, but handed out it cannot be
-    init_dispatch_shared(p, s, dynamic);
     if (no_room)
         write_nothing(p, BY_EXPERT, whole_block());
     else

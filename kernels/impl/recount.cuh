@@ -38,6 +38,7 @@ __device__ inline void recount(const DispatchParams &p, const i32 *matrix, const
     each_group(p, h, tokens, [&](const Pair &pair, i32 id, u32 rank) { assign_row(p, h, pair, id, rank); });
     __syncthreads();
     clear_histograms(p, h);
+    __syncthreads();
     each_group(p, h, tokens, [&](const Pair &pair, i32 id, u32 rank) {
         bool here = survives(p, pair, id, rank), leads = leads_destination(pair, id, rank);
         if (here && leads) atomicAdd(&h.ranks[warp_id() * p.comm.ranks + rank], 1);

@@ -17,14 +17,15 @@ struct Homes {
     __device__ __forceinline__ bool is_lost(i32 expert) const { return entries[expert] >> 31; }
 };
 
+__device__ __forceinline__ Homes make_homes(char *shared) { return {reinterpret_cast<const u32 *>(shared)}; }
+
 // All threads; the caller adds the barrier.
-__device__ inline Homes load_homes(const DispatchParams &p, char *shared) {
+__device__ inline void load_homes(const DispatchParams &p, char *shared) {
     u32 *entries = reinterpret_cast<u32 *>(shared);
     for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
         u32 v = __ldg(at<const u32>(p.expert_home) + e);
         entries[e] = is_alive(p.comm, v >> 16) ? v : v | 1u << 31;
     }
-    return {entries};
 }
 
 // Shared memory of the counting phase: rank_hist[warps][ranks], expert_hist[warps or 1][experts], then bases.
@@ -113,16 +114,14 @@ __device__ __forceinline__ void count_group(const DispatchParams &p, const Histo
     at<float>(p.weights)[pair.index] = id >= 0 ? weight : 0.0f;
 }
 
-// All threads; ends with a block barrier.
+// All threads; the caller adds the barrier.
 __device__ __forceinline__ void clear_histograms(const DispatchParams &p, const Histograms &h) {
     u32 words = h.warps * p.comm.ranks + (h.per_warp_experts ? h.warps : 1) * p.num_experts;
     for (u32 i = threadIdx.x; i < words; i += blockDim.x) h.ranks[i] = 0;
-    __syncthreads();
 }
 
-// Fills the histograms, the handle's ids and its weights. All threads; ends with a block barrier.
+// Fills the histograms, which are clear, the handle's ids and its weights. All threads; ends with a block barrier.
 __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h, Tokens tokens) {
-    clear_histograms(p, h);
     if (warp_id() < h.warps) {
         constexpr u32 AHEAD = 4; // groups whose ids are on the way at once
         Segment s = segment_of(tokens, p.num_topk, warp_id(), h.warps);
