@@ -94,13 +94,13 @@ __device__ inline bool exchange_counts(const DispatchParams &p, DispatchShared &
     return wait_peers(p.comm, s.op, COUNTS, number, s.op.epoch, last);
 }
 
-// Counts, exchange and positions. once_counted(): by all threads, when memory has less to do. False: the operation has failed.
-template <class OnceCounted>
-__device__ inline bool route(const DispatchParams &p, DispatchShared &s, const Histograms &h, Tokens tokens, bool by_expert, OnceCounted once_counted) {
+// Counts, exchange and positions. meanwhile(): by every warp, when the ids that it counts first are on the way. False: the operation
+// has failed.
+template <class Meanwhile>
+__device__ inline bool route(const DispatchParams &p, DispatchShared &s, const Histograms &h, Tokens tokens, bool by_expert, Meanwhile meanwhile) {
     if ((p.flags & LINK_MAY_OVERFLOW) && blockIdx.x == 0 && threadIdx.x == 0)
         at<HandleRecord>(p.record)->sent_rows = at<HandleRecord>(p.record)->sent_expert_rows = 0;
-    count_tokens(p, h, tokens);
-    once_counted();
+    count_tokens(p, h, tokens, meanwhile);
     if (!exchange_counts(p, s, h, 0)) return false;
     const i32 *matrix = counts_of(p, s);
     compute_rank_bases(p, matrix, h);

@@ -235,7 +235,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     if (!enter(p, op, guard, !(p.flags & CACHED))) return end_unsatisfied(p, s, BY_EXPERT, WHOLE);
     u32 ring_warps = p.row_warps + p.expand_warps;
     Homes homes = homes_of(p, dynamic);
-    auto fetch_first_rows = [&] { // while the ranks exchange their counts; sooner, they would hold up what is counted
+    auto fetch_first_rows = [&] { // behind what is counted, which they would hold up
         if (warp_id() >= p.row_warps) return;
         RowPieces rows = row_pieces(p, tokens, warp_id(), p.row_warps, CAST);
         prime_ring(ring_of(p, s, dynamic, warp_id()), rows.items(), rows);

@@ -81,7 +81,7 @@ __device__ __forceinline__ Segment segment_of(Tokens tokens, u32 topk, u32 warp,
 }
 
 template <class Params> __device__ __forceinline__ i64 load_id(const Params &p, u64 index) {
-    return p.given.id_bytes == 8 ? __ldg(at<const i64>(p.given.topk_idx) + index) : (i64)__ldg(at<const i32>(p.given.topk_idx) + index);
+    return p.given.id_bytes == 8 ? (i64)ptx::load_ahead(at<const u64>(p.given.topk_idx) + index) : (i64)(i32)ptx::load_ahead(at<const u32>(p.given.topk_idx) + index);
 }
 
 // -1 for an id that is out of range, occurred earlier in its row, or belongs to a rank that was given up.
@@ -120,26 +120,27 @@ __device__ __forceinline__ void clear_histograms(const DispatchParams &p, const 
     for (u32 i = threadIdx.x; i < words; i += blockDim.x) h.ranks[i] = 0;
 }
 
-// Fills the histograms, which are clear, the handle's ids and its weights. All threads; ends with a block barrier.
-__device__ inline void count_tokens(const DispatchParams &p, const Histograms &h, Tokens tokens) {
-    if (warp_id() < h.warps) {
-        constexpr u32 AHEAD = 4; // groups whose ids are on the way at once
-        Segment s = segment_of(tokens, p.num_topk, warp_id(), h.warps);
-        for (u32 first = s.begin; first < s.end; first += AHEAD) {
-            i64 given[AHEAD];
-            float weight[AHEAD];
+// Fills the histograms, which are clear, the handle's ids and its weights. meanwhile(): by every warp, when its first ids are
+// on the way. All threads; ends with a block barrier.
+template <class Meanwhile> __device__ inline void count_tokens(const DispatchParams &p, const Histograms &h, Tokens tokens, Meanwhile meanwhile) {
+    constexpr u32 AHEAD = 4; // groups whose ids are on the way at once
+    Segment s = segment_of(tokens, p.num_topk, warp_id(), h.warps);
+    for (u32 first = s.begin; first < s.end; first += AHEAD) {
+        i64 given[AHEAD];
+        float weight[AHEAD];
 #pragma unroll
-            for (u32 j = 0; j < AHEAD; j++) {
-                Pair pair = pair_of(tokens, first + j, p.num_topk);
-                bool present = pair.valid && first + j < s.end;
-                given[j] = present ? load_id(p, pair.index) : -1;
-                weight[j] = present && p.given.topk_weights ? __ldg(at<const float>(p.given.topk_weights) + pair.index) : 1.0f;
-            }
-#pragma unroll
-            for (u32 j = 0; j < AHEAD; j++)
-                if (first + j < s.end) count_group(p, h, pair_of(tokens, first + j, p.num_topk), given[j], weight[j]);
+        for (u32 j = 0; j < AHEAD; j++) {
+            Pair pair = pair_of(tokens, first + j, p.num_topk);
+            bool present = pair.valid && first + j < s.end;
+            given[j] = present ? load_id(p, pair.index) : -1;
+            weight[j] = present && p.given.topk_weights ? __uint_as_float(ptx::load_ahead(at<const u32>(p.given.topk_weights) + pair.index)) : 1.0f;
         }
+        if (first == s.begin) meanwhile();
+#pragma unroll
+        for (u32 j = 0; j < AHEAD; j++)
+            if (first + j < s.end) count_group(p, h, pair_of(tokens, first + j, p.num_topk), given[j], weight[j]);
     }
+    if (s.begin == s.end) meanwhile();
     __syncthreads();
 }
 
