@@ -125,6 +125,7 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
     u64 row = (u64)p.num_topk * p.given.id_bytes, begin = p.given.topk_idx + tokens.begin * row, end = p.given.topk_idx + tokens.end * row;
     for (u64 a = begin / LINE * LINE + threadIdx.x * LINE; a < end; a += blockDim.x * LINE) ptx::prefetch_l1(at<const char>(a));
     if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_home) + threadIdx.x * LINE);
+    if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_order) + threadIdx.x * LINE);
     if (threadIdx.x * LINE < p.comm.ranks) ptx::prefetch_l1(at<const char>(p.comm.alive) + threadIdx.x * LINE);
     if (!p.given.topk_weights) return;
     row = (u64)p.num_topk * 4;

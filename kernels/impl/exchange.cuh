@@ -29,19 +29,17 @@ __device__ inline void publish_counts(const DispatchParams &p, const OperationSt
 
 __device__ __forceinline__ u32 round_up(u32 v, u32 to) { return to > 1 ? (v + to - 1) / to * to : v; }
 
-// First rows of the experts of rank `owner` in its expert layout, from totals over sources. One warp.
-__device__ inline void scan_experts(const DispatchParams &p, const i32 *totals, u32 owner, i32 *starts) {
-    u32 first = __ldg(at<const u32>(p.rank_first) + owner), end = __ldg(at<const u32>(p.rank_first) + owner + 1);
+// Where the experts of one rank begin among each other: sizes [first, end) become what lies before them. One warp.
+__device__ inline void scan_sizes(i32 *sizes, u32 first, u32 end) {
     i32 carried = 0;
     for (u32 base = first; base < end; base += WARP) {
         u32 i = base + lane_id();
-        u32 expert = i < end ? __ldg(at<const u32>(p.expert_order) + i) : 0;
-        i32 size = i < end ? (i32)round_up((u32)totals[expert], p.alignment) : 0, sum = size;
+        i32 size = i < end ? sizes[i] : 0, sum = size;
         for (u32 d = 1; d < WARP; d *= 2) {
             i32 below = __shfl_up_sync(FULL, sum, d);
             if (lane_id() >= d) sum += below;
         }
-        if (i < end) starts[expert] += carried + sum - size;
+        if (i < end) sizes[i] = carried + sum - size;
         carried += __shfl_sync(FULL, sum, WARP - 1);
     }
 }
@@ -63,7 +61,9 @@ __device__ inline void compute_rank_bases(const DispatchParams &p, const i32 *ma
 // inside.
 __device__ inline void compute_expert_bases(const DispatchParams &p, const i32 *matrix, const Histograms &h, u32 round) {
     u32 columns = count_columns(p), me = p.comm.rank, warps = blockDim.x / WARP;
-    for (u32 e = threadIdx.x; e < p.num_experts; e += blockDim.x) {
+    const u32 *order = at<const u32>(p.expert_order), *rank_first = at<const u32>(p.rank_first);
+    for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) {
+        u32 e = __ldg(order + i);
         i32 before = 0, total = 0;
         for (u32 s = 0; s < p.comm.ranks; s++) {
             i32 n = is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.ranks + e] : 0;
@@ -71,10 +71,11 @@ __device__ inline void compute_expert_bases(const DispatchParams &p, const i32 *
             total += n;
         }
         h.expert_base[e] = before;
-        h.expert_total[e] = total;
+        h.expert_start[i] = (i32)round_up((u32)total, p.alignment);
     }
     __syncthreads();
-    // A warp adds whole rows of earlier blocks, all their words at once.
+    // A warp adds whole rows of earlier blocks, all their words at once. The last warps have the fewest.
+    for (u32 d = warps - 1 - warp_id(); d < p.comm.ranks; d += warps) scan_sizes(h.expert_start, __ldg(rank_first + d), __ldg(rank_first + d + 1));
     for (u32 b = warp_id(); b < blockIdx.x; b += warps)
 #pragma unroll 8
         for (u32 e = lane_id(); e < p.num_experts; e += WARP) {
@@ -82,7 +83,7 @@ __device__ inline void compute_expert_bases(const DispatchParams &p, const i32 *
             if (n) atomicAdd(&h.expert_base[e], n);
         }
     __syncthreads();
-    for (u32 d = warp_id(); d < p.comm.ranks; d += warps) scan_experts(p, h.expert_total, d, h.expert_base);
+    for (u32 i = threadIdx.x; i < p.num_experts; i += blockDim.x) h.expert_base[__ldg(order + i)] += h.expert_start[i];
 }
 
 } // namespace ep

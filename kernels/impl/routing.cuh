@@ -31,7 +31,8 @@ __device__ inline void load_homes(const DispatchParams &p, char *shared) {
 // Shared memory of the counting phase: rank_hist[warps][ranks], expert_hist[warps or 1][experts], then bases.
 struct Histograms {
     i32 *ranks, *experts;
-    i32 *rank_base, *expert_base, *expert_total;
+    i32 *rank_base, *expert_base;
+    i32 *expert_start;       // in the order of ranks and their local experts
     u32 warps;               // that count
     bool per_warp_experts;
     Homes homes;
@@ -50,7 +51,7 @@ __device__ __forceinline__ Histograms make_histograms(const DispatchParams &p, c
     h.experts = h.ranks + warps * p.comm.ranks;
     h.rank_base = h.experts + (by_expert ? warps : 1) * p.num_experts;
     h.expert_base = h.rank_base + p.comm.ranks;
-    h.expert_total = h.expert_base + p.num_experts;
+    h.expert_start = h.expert_base + p.num_experts;
     return h;
 }
 
