@@ -38,10 +38,6 @@ struct Histograms {
     Homes homes;
 };
 
-__device__ __forceinline__ u32 histogram_words(u32 ranks, u32 experts, u32 warps, bool by_expert) {
-    return warps * ranks + (by_expert ? warps : 1) * experts + ranks + 2 * experts;
-}
-
 __device__ __forceinline__ Histograms make_histograms(const DispatchParams &p, char *shared, u32 warps, bool by_expert, Homes homes) {
     Histograms h;
     h.homes = homes;
