@@ -20,7 +20,6 @@ struct DispatchShared {
     u32 left[MAX_WARPS];     // tokens that each row warp has sent (expert layout)
     u32 taken;               // received rows that warps have taken on themselves to expand
     u32 counted;             // nonzero once the counts have been written (first block)
-    u32 pads;                // 1 + how many there are, once they are listed (expert layout)
     u32 side_last;
     u64 exchange;            // number of the count exchange whose counts hold
 };
@@ -226,19 +225,9 @@ __device__ __forceinline__ Pads pads_of(const DispatchParams &p, char *dynamic) 
     return make_pads(p, reinterpret_cast<u32 *>(counting_area(p, dynamic)) + 4 * p.comm.ranks);
 }
 
-// One warp of each block.
-__device__ __forceinline__ void tell_pads(const DispatchParams &p, DispatchShared &s, const i32 *matrix, char *dynamic) {
-    u32 count = list_pads(p, matrix, pads_of(p, dynamic));
-    __syncwarp();
-    if (lane_id() == 0) ptx::raise_release_shared(&s.pads, 1 + count);
-}
-
 // Of a warp that has nothing else left to do: before, pads hold up rows that peers wait for.
-__device__ __forceinline__ void pad_role(const DispatchParams &p, DispatchShared &s, char *dynamic) {
-    u32 listed;
-    while (!(listed = ptx::read_acquire_shared(&s.pads))) ptx::sleep(50); // by a warp that waits for nobody
-    __syncwarp();
-    fill_pads(p, pads_of(p, dynamic), listed - 1, &buffer_state(p.comm)->tickets[TICKET_PADS], dynamic + ring_bytes(p), ZERO_BYTES);
+__device__ __forceinline__ void pad_role(const DispatchParams &p, char *dynamic) {
+    fill_pads(p, pads_of(p, dynamic), &buffer_state(p.comm)->tickets[TICKET_PADS], dynamic + ring_bytes(p), ZERO_BYTES);
 }
 
 // The last block of all has taken its pads too.

@@ -191,7 +191,7 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
         a.begin[0] = (u32)begin;
         a.count[0] = (u32)(end - begin);
     }
-    if (warp_id() == blockDim.x / WARP - 1) tell_pads(p, s, matrix, dynamic);
+    count_pads(p, matrix, pads_of(p, dynamic));
     __syncthreads();
     if (warp_id() < ring_warps) {
         if (lane_id() == 0) ptx::fence_proxy_async();
@@ -201,14 +201,14 @@ template <bool BY_EXPERT> __device__ inline void receive_all(const DispatchParam
         Team t = {threadIdx.x - ring_warps * WARP, blockDim.x - ring_warps * WARP, 1, blockIdx.x, gridDim.x};
         expand_side(p, begin, end, t, true);
     }
-    pad_role(p, s, dynamic);
+    pad_role(p, dynamic);
 }
 
 // All threads, ahead of a block barrier.
 __device__ __forceinline__ void init_dispatch_shared(const DispatchParams &p, DispatchShared &s, char *dynamic) {
     if (warp_id() < p.row_warps + p.expand_warps && lane_id() == 0) init_ring(ring_of(p, s, dynamic, warp_id()));
     if (threadIdx.x < MAX_WARPS) s.left[threadIdx.x] = 0;
-    if (threadIdx.x == 0) s.taken = s.counted = s.pads = 0;
+    if (threadIdx.x == 0) s.taken = s.counted = 0;
     uint4 *zeros = reinterpret_cast<uint4 *>(dynamic + ring_bytes(p));
     for (u32 i = threadIdx.x; i < ZERO_BYTES / 16; i += blockDim.x) zeros[i] = make_uint4(0, 0, 0, 0);
     ptx::fence_proxy_async_shared(); // the zeros are read by bulk copies
@@ -251,6 +251,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
     Arrivals arrivals = {};
     if (SLICES) {
         arrivals = find_arrivals(p, s, counting_area(p, dynamic));
+        count_pads(p, counts_of(p, s), pads_of(p, dynamic));
         __syncthreads();
     }
 
@@ -259,7 +260,7 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
         if (warp_id() < p.row_warps) send_role<CAST>(p, s, ring, homes, tokens, SLICES);
         if (SLICES) {
             expand_role<CAST>(p, s, ring, arrivals); // also who has nothing left to send
-            pad_role(p, s, dynamic);
+            pad_role(p, dynamic);
         }
     } else if (SLICES && warp_id() == ring_warps + p.side_warps) {
         slice_role(p, s, tokens);
@@ -274,10 +275,9 @@ template <bool BY_EXPERT, bool CAST, Part PART> __device__ __forceinline__ void 
             if (t.block == 0 && t.warp() == 0) count_dispatch(p, counts_of(p, s));
         }
         if (!cached) keep_counts(p, s.exchange, t);
-        if (SLICES) pad_role(p, s, dynamic);
-    } else if (WHOLE && warp_id() == blockDim.x / WARP - 1) {
-        if (SLICES) tell_pads(p, s, counts_of(p, s), dynamic);
-        if (blockIdx.x == 0) count_role(p, s, BY_EXPERT);
+        if (SLICES) pad_role(p, dynamic);
+    } else if (WHOLE && blockIdx.x == 0 && warp_id() == blockDim.x / WARP - 1) {
+        count_role(p, s, BY_EXPERT);
     }
     __syncthreads();
     if (op.failed != SUCCESS) {

@@ -6,45 +6,48 @@
 
 namespace ep {
 
-constexpr u32 PADS_AT_ONCE = 4;         // that a warp takes: little beside a row's copies, but few turns at one counter
+constexpr u32 PADS_AT_ONCE = 8;         // that a warp takes: little beside a row's copies, but few turns at one counter
 
-// In shared memory: for each local expert how many pads come before its own, and what makes a row of a pad's number.
+// In shared memory, of each local expert.
 struct Pads {
-    u32 *before, *shift;
+    u32 *rows, *pads;
 };
 
 __device__ __forceinline__ Pads make_pads(const DispatchParams &p, u32 *words) { return {words, words + p.local_experts}; }
 
-// One warp. The number of all pads.
-__device__ inline u32 list_pads(const DispatchParams &p, const i32 *matrix, const Pads &pads) {
-    u32 rows = 0, count = 0; // of earlier experts, aligned
-    for (u32 base = 0; base < p.local_experts; base += WARP) {
-        u32 l = base + lane_id(), n = (u32)rows_of_local(p, matrix, l), size = round_up(n, p.alignment), end = size, pads_end = size - n;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            u32 below = __shfl_up_sync(FULL, end, d), pads_below = __shfl_up_sync(FULL, pads_end, d);
-            if (lane_id() < d) continue;
-            end += below;
-            pads_end += pads_below;
-        }
-        u32 first = count + pads_end - (size - n);
-        if (l < p.local_experts) {
-            pads.before[l] = first;
-            pads.shift[l] = rows + end - size + n - first;
-        }
-        rows += __shfl_sync(FULL, end, WARP - 1);
-        count += __shfl_sync(FULL, pads_end, WARP - 1);
+// All threads; the caller adds the barrier.
+__device__ __forceinline__ void count_pads(const DispatchParams &p, const i32 *matrix, const Pads &pads) {
+    for (u32 l = threadIdx.x; l < p.local_experts; l += blockDim.x) {
+        u32 n = (u32)rows_of_local(p, matrix, l);
+        pads.rows[l] = n;
+        pads.pads[l] = round_up(n, p.alignment) - n;
     }
-    return count;
 }
 
-// Where a pad lies. One warp.
-__device__ __forceinline__ u32 pad_row(const DispatchParams &p, const Pads &pads, u32 number) {
-    u32 expert = 0; // the last one whose pads begin at or below the number
+// Pads that follow each other.
+struct PadRun {
+    u32 row, count;
+};
+
+// The pad of this number and those behind it of its expert; none behind the last. One warp.
+__device__ inline PadRun find_pads(const DispatchParams &p, const Pads &pads, u32 number) {
+    u32 rows = 0, before = 0; // of earlier experts: rows with their pads, pads
     for (u32 base = 0; base < p.local_experts; base += WARP) {
-        u32 l = base + lane_id();
-        expert += __popc(__ballot_sync(FULL, l < p.local_experts && pads.before[l] <= number));
+        u32 l = base + lane_id(), here = l < p.local_experts ? pads.pads[l] : 0, end = here + (l < p.local_experts ? pads.rows[l] : 0), pads_end = here;
+        for (u32 d = 1; d < WARP; d *= 2) {
+            u32 end_below = __shfl_up_sync(FULL, end, d), pads_below = __shfl_up_sync(FULL, pads_end, d);
+            end += lane_id() < d ? 0 : end_below;
+            pads_end += lane_id() < d ? 0 : pads_below;
+        }
+        u32 found = __ballot_sync(FULL, number < before + pads_end);
+        if (found) {
+            u32 count = before + pads_end - number, row = rows + end - count, lane = __ffs((i32)found) - 1;
+            return {__shfl_sync(FULL, row, lane), __shfl_sync(FULL, count, lane)};
+        }
+        rows += __shfl_sync(FULL, end, WARP - 1);
+        before += __shfl_sync(FULL, pads_end, WARP - 1);
     }
-    return number + pads.shift[expert - 1];
+    return {0, 0};
 }
 
 // `zeros`: zeroed shared memory, `zero_bytes` long. One warp.
@@ -63,14 +66,18 @@ __device__ __forceinline__ void fill_pad(const DispatchParams &p, u32 row, const
 }
 
 // Takes pads as long as there are any. `taken`: how many the rank has given away.
-__device__ inline void fill_pads(const DispatchParams &p, const Pads &pads, u32 count, u32 *taken, const char *zeros, u32 zero_bytes) {
-    while (count) {
-        u32 first = lane_id() == 0 ? ptx::take_relaxed_gpu(taken, PADS_AT_ONCE) : 0;
-        first = __shfl_sync(FULL, first, 0);
-        if (first >= count) break;
-        for (u32 i = first; i < min(first + PADS_AT_ONCE, count); i++) {
-            u32 row = pad_row(p, pads, i);
-            if (row < p.out.rows) fill_pad(p, row, zeros, zero_bytes);
+__device__ inline void fill_pads(const DispatchParams &p, const Pads &pads, u32 *taken, const char *zeros, u32 zero_bytes) {
+    for (bool more = p.alignment > 1; more;) {
+        u32 number = lane_id() == 0 ? ptx::take_relaxed_gpu(taken, PADS_AT_ONCE) : 0;
+        number = __shfl_sync(FULL, number, 0);
+        for (u32 left = PADS_AT_ONCE; left;) {
+            PadRun run = find_pads(p, pads, number);
+            more = run.count != 0;
+            if (!more) break;
+            u32 n = min(run.count, left);
+            for (u32 i = 0; i < n && run.row + i < p.out.rows; i++) fill_pad(p, run.row + i, zeros, zero_bytes);
+            number += n;
+            left -= n;
         }
     }
     ptx::bulk_commit();
