@@ -31,7 +31,7 @@ export wide=$(listed wide)
 run_one() { # seed, devices, test
     local log=$logs/$3.seed_$1 sms=${EMULATOR_SMS:-8}
     ! grep -qxEf <(echo "$wide") <<<"$3" || sms=132
-    EMULATOR_SEED=$1 EMULATOR_GPUS=$2 EMULATOR_SMS=$((sms / $2)) timeout 300 "$program" --test-threads=1 --exact "$3" >"$log" 2>&1 && rm "$log"
+    EMULATOR_SEED=$1 EMULATOR_GPUS=$2 EMULATOR_SMS=$((sms / $2)) timeout 600 "$program" --test-threads=1 --exact "$3" >"$log" 2>&1 && rm "$log"
 }
 export -f run_one
 xargs -P "$(nproc)" -L1 bash -c 'run_one "$@" || true' _ <<<"$runs"

@@ -71,7 +71,8 @@ impl Cuda {
         let out = call.received();
         let slab = if config.layout.by_expert() { out.rows } else { out.rows * config.topk as u64 };
         // What warps of all blocks look at, also behind the last of what has been received.
-        let (rows, units) = (config.max_tokens * config.num_ranks as u64, SlottedTuning::received_units(call.shape));
+        let (rows, units) =
+            (config.max_tokens * config.num_ranks as u64, SlottedTuning::received_units(call.shape));
         let ahead = tuning.units_ahead();
         SlottedDispatchParams {
             comm: self.comm_params(call.fingerprint),
