@@ -32,8 +32,9 @@
  * the graph, and replays are to be over before handle or buffer is destroyed.
  *
  * Launches are programmatic (CUDA). An operation may take its place on the GPU ahead of the end of the kernel before it on the
- * stream, if that says griddepcontrol.launch_dependents, and waits for it before it looks at any memory; kernels of the
- * caller's that are launched so may come ahead of the end of an operation. In a captured graph such edges have edge data.
+ * stream, if that says griddepcontrol.launch_dependents, and waits for it before it looks at memory that others write. Kernels of
+ * the caller's that are launched so may come ahead of the end of an operation, and must execute griddepcontrol.wait: without it
+ * what follows them is not ordered behind the operation. In a captured graph such edges have edge data.
  *
  * Expert ids: 0 to num_experts - 1, and -1 for "no expert", the only sentinel. Any other id, and a second occurrence of
  * an id in its row, is treated as -1 and reported by deep_ep_buffer_report with row and value.

@@ -49,11 +49,11 @@ __device__ __forceinline__ u32 first_awaited() { return threadIdx.x < half_block
 template <class Alive> __device__ __forceinline__ bool wait_arrivals(const CommParams &c, OperationState &op, u64 turn, bool counts, Alive alive) {
     u64 begun = ptx::nanoseconds();
     u32 half = half_block();
-    bool counters = threadIdx.x < half, well = true;
-    for (u32 peer = first_awaited(); peer < c.ranks; peer += counters ? half : blockDim.x - half) {
+    bool first_half = threadIdx.x < half, well = true;
+    for (u32 peer = first_awaited(); peer < c.ranks; peer += first_half ? half : blockDim.x - half) {
         if (!alive(peer)) continue;
-        well &= counters ? wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0, counts)
-                         : wait_signal(c, op, DATA, turn, op.epoch, peer, false);
+        well &= first_half ? wait_counter(c, op, arrival_word(c, c.rank, peer), (turn + 1) * ARRIVALS, peer, DATA, 0, counts)
+                           : wait_signal(c, op, DATA, turn, op.epoch, peer, false);
     }
     if (__syncthreads_or(!well)) return false;
     ptx::let_next_kernel_come(); // this one waits for no peer any more, so that the other cannot take a place that a peer needs

@@ -7,7 +7,7 @@
 namespace ep {
 
 constexpr u32 TICKET_CHECKED_IN = 5;
-constexpr u32 TICKET_LEFT = 6;
+constexpr u32 TICKET_LEFT = 6;          // of slotted operations, which packed ones have no use for
 
 // All threads, behind the barrier of `begin`: the words have been read. That is all the others need to know.
 __device__ __forceinline__ void check_in(const CommParams &c) {
@@ -47,7 +47,9 @@ __device__ __forceinline__ void leave(const CommParams &c, OperationState &op, u
         if (threadIdx.x == 0) finish(c, op, o);
         return;
     }
-    if (blockIdx.x == 0 && threadIdx.x == 0) end_settled(c, op);
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    if (!o.received) __threadfence(); // nothing has been waited for since the outcome was stored
+    end_settled(c, op);
 }
 
 } // namespace ep

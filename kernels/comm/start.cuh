@@ -1,4 +1,4 @@
-// The start of every kernel.
+// The start of kernels.
 #pragma once
 #include "../layout/params.cuh"
 #include "../ptx/special.cuh"

@@ -2,6 +2,7 @@
 #pragma once
 #include "../comm/guard.cuh"
 #include "expand.cuh"
+#include "pads.cuh"
 #include "recount.cuh"
 #include "send_rows.cuh"
 #include "side_data.cuh"
@@ -24,7 +25,7 @@ struct DispatchShared {
     u64 exchange;            // number of the count exchange whose counts hold
 };
 
-// Tickets of a dispatch; of pads, how many are taken.
+// Tickets of a dispatch; of pads, how many are taken (a buffer is packed or slotted, so it shares its place with TICKET_LEFT).
 enum : u32 { TICKET_COUNTED = 0, TICKET_SIDE = 1, TICKET_SENT = 2, TICKET_RECEIVED = 3, TICKET_REFUSED = 4, TICKET_PADS = 6, TICKET_BAD_ID = 7 };
 
 template <class Params> __device__ __forceinline__ u32 token_count(const Params &p) {
@@ -123,7 +124,6 @@ __device__ __forceinline__ void prefetch_routing(const DispatchParams &p, Tokens
     constexpr u32 LINE = 128;
     u64 row = (u64)p.num_topk * p.given.id_bytes, begin = p.given.topk_idx + tokens.begin * row, end = p.given.topk_idx + tokens.end * row;
     for (u64 a = begin / LINE * LINE + threadIdx.x * LINE; a < end; a += blockDim.x * LINE) ptx::prefetch_l1(at<const char>(a));
-    if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_home) + threadIdx.x * LINE);
     if (threadIdx.x * LINE < p.num_experts * 4) ptx::prefetch_l1(at<const char>(p.expert_order) + threadIdx.x * LINE);
     if (threadIdx.x * LINE < p.comm.ranks) ptx::prefetch_l1(at<const char>(p.comm.alive) + threadIdx.x * LINE);
     if (!p.given.topk_weights) return;

@@ -1,6 +1,6 @@
 // The receiving side of the expert layout: each row that arrived is written to its expert rows.
 #pragma once
-#include "pads.cuh"
+#include "outputs.cuh"
 #include "ring.cuh"
 
 namespace ep {

@@ -15,7 +15,7 @@ __device__ __forceinline__ void sleep(u32 ns) { asm volatile("nanosleep.u32 %0;"
 // A kernel may take its place on the device ahead of the end of the one before it on its stream: this is until that has ended and
 // what it wrote is visible;
 __device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// and this is what lets the next one come, once all blocks have said it.
+// and this is what lets the next one come, once all blocks have said it or have ended.
 __device__ __forceinline__ void let_next_kernel_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 __device__ __forceinline__ u32 lanes_below() {

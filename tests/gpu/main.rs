@@ -269,6 +269,7 @@ small_cases! {
     small_rank: ranks = 2;
     small_rank_caller: ranks = 3, mode = Mode::Caller, sync = 1;
     small_rank_cast_split: ranks = 2, rows = Rows::Cast, scales = Scales::Fp32, hidden = 400, split = true, sync = 2;
+    small_expert_one: ranks = 1, by_expert = true, align = 8;
     small_expert: ranks = 2, by_expert = true, align = 4, mode = Mode::InPlace;
     small_expert_cast: ranks = 3, by_expert = true, rows = Rows::Cast, scales = Scales::Ue8m0, hidden = 400,
         mode = Mode::Caller;

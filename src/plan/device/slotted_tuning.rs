@@ -125,7 +125,7 @@ fn most_work(config: &Config, work: &SlottedWork, row_warps: u64) -> u64 {
     let receive = if !work.receives {
         0
     } else if config.layout.by_expert() {
-        // A thread blanks four entries of the side outputs at once, and may do so twice.
+        // A thread blanks four entries of the side outputs at once (one, where slabs are no multiple of four), and may do so twice.
         let blanks = config.max_recv_rows * config.experts.most_local() as u64 / 8;
         (row_units * 32).div_ceil(threads).max(blanks.div_ceil(threads)).max(FEWEST_EXPERT_BLOCKS)
     } else if work.copies {
