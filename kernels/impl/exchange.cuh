@@ -3,6 +3,7 @@
 #include "../comm/signal.cuh"
 #include "../comm/wait.cuh"
 #include "routing.cuh"
+#include "warp_scan.cuh"
 
 namespace ep {
 
@@ -34,11 +35,7 @@ __device__ inline void scan_sizes(i32 *sizes, u32 first, u32 end) {
     i32 carried = 0;
     for (u32 base = first; base < end; base += WARP) {
         u32 i = base + lane_id();
-        i32 size = i < end ? sizes[i] : 0, sum = size;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            i32 below = __shfl_up_sync(FULL, sum, d);
-            if (lane_id() >= d) sum += below;
-        }
+        i32 size = i < end ? sizes[i] : 0, sum = sum_to_lane(size);
         if (i < end) sizes[i] = carried + sum - size;
         carried += __shfl_sync(FULL, sum, WARP - 1);
     }

@@ -62,11 +62,7 @@ __device__ inline void sum_experts(const DispatchParams &p, const i32 *matrix, R
     for (u32 base = 0; base < p.local_experts; base += WARP) {
         u32 l = base + lane_id();
         i32 count = rows_of_local(p, matrix, l);
-        i32 size = (i32)round_up((u32)count, p.alignment), sum = size;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            i32 below = __shfl_up_sync(FULL, sum, d);
-            if (lane_id() >= d) sum += below;
-        }
+        i32 size = (i32)round_up((u32)count, p.alignment), sum = sum_to_lane(size);
         u64 start = carried + (u32)(sum - size), present = start >= limit ? 0 : min((u64)(u32)count, limit - start);
         drops = drops || present < (u32)count;
         if (write && l < p.local_experts) {
@@ -94,11 +90,7 @@ __device__ inline void write_counts(const DispatchParams &p, const OperationStat
     i64 carried = 0, fit = (i64)(by_expert ? r.rows : r.handed), link = (i64)r.rows;
     for (u32 base = 0; base < p.comm.ranks; base += WARP) {
         u32 s = base + lane_id();
-        i32 n = s < p.comm.ranks && is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.rank] : 0, sum = n;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            i32 below = __shfl_up_sync(FULL, sum, d);
-            if (lane_id() >= d) sum += below;
-        }
+        i32 n = s < p.comm.ranks && is_alive(p.comm, s) ? matrix[(u64)s * columns + p.comm.rank] : 0, sum = sum_to_lane(n);
         i64 start = carried + sum - n;
         if (s < p.comm.ranks) {
             at<i32>(p.out.rank_counts)[s] = (i32)max((i64)0, min((i64)n, fit - start));

@@ -33,12 +33,8 @@ struct PadRun {
 __device__ inline PadRun find_pads(const DispatchParams &p, const Pads &pads, u32 number) {
     u32 rows = 0, before = 0; // of earlier experts: rows with their pads, pads
     for (u32 base = 0; base < p.local_experts; base += WARP) {
-        u32 l = base + lane_id(), here = l < p.local_experts ? pads.pads[l] : 0, end = here + (l < p.local_experts ? pads.rows[l] : 0), pads_end = here;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            u32 end_below = __shfl_up_sync(FULL, end, d), pads_below = __shfl_up_sync(FULL, pads_end, d);
-            end += lane_id() < d ? 0 : end_below;
-            pads_end += lane_id() < d ? 0 : pads_below;
-        }
+        u32 l = base + lane_id(), here = l < p.local_experts ? pads.pads[l] : 0;
+        u32 end = sum_to_lane(here + (l < p.local_experts ? pads.rows[l] : 0)), pads_end = sum_to_lane(here);
         u32 found = __ballot_sync(FULL, number < before + pads_end);
         if (found) {
             u32 count = before + pads_end - number, row = rows + end - count, lane = __ffs((i32)found) - 1;

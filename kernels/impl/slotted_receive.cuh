@@ -35,10 +35,10 @@ __device__ __forceinline__ void write_totals(const SlottedDispatchParams &p, con
     if (present < needed) report_soft(p.comm, op, CAPACITY_EXCEEDED, (i64)p.out.rows, needed);
 }
 
-// One to four words of an array that rows have in the window, `per_row` each, to the slabs of an output; blanks past the
+// One to four words of an array that rows have in the window, one for each k, to the slabs of an output; blanks past the
 // source's rows.
-__device__ __forceinline__ void copy_slab_words(const SlottedDispatchParams &p, const Routing &r, u64 out, u64 window, u32 per_row, u32 blank, u32 i, bool wide) {
-    u32 capacity = (u32)p.out.rows * per_row, source = divide(i, capacity, p.slab_magic), within = i - source * capacity;
+__device__ __forceinline__ void copy_slab_words(const SlottedDispatchParams &p, const Routing &r, u64 out, u64 window, u32 blank, u32 i, bool wide) {
+    u32 per_row = p.num_topk, capacity = (u32)p.out.rows * per_row, source = divide(i, capacity, p.slab_magic), within = i - source * capacity;
     u64 from = window + ((u64)source * p.max_tokens * per_row + within) * 4;
     u32 end = received_count(p, r, source, 0) * per_row;
     if (!wide) {
@@ -158,7 +158,7 @@ __device__ inline void receive_by_rank(const SlottedDispatchParams &p, const Rou
         if (i < 2 * o.side) {
             bool ids = i < o.side;
             u32 word = (ids ? i : i - o.side) * o.width;
-            if (word < words) copy_slab_words(p, r, ids ? p.out.ids : p.out.weights, base + (ids ? p.side_ids : p.side_weights), p.num_topk, ids ? FULL : 0, word, o.width == 4);
+            if (word < words) copy_slab_words(p, r, ids ? p.out.ids : p.out.weights, base + (ids ? p.side_ids : p.side_weights), ids ? FULL : 0, word, o.width == 4);
         } else if (i < 2 * o.side + o.slots) {
             if (i - 2 * o.side < rows) copy_slot(p, r, i - 2 * o.side);
         } else if (i < 2 * o.side + o.slots + o.experts) {

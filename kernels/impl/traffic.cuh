@@ -2,6 +2,7 @@
 // called by one warp.
 #pragma once
 #include "../comm/statistics.cuh"
+#include "warp_scan.cuh"
 
 namespace ep {
 
@@ -44,11 +45,7 @@ __device__ inline void count_expert_rows_sent(const CombineParams &p, u64 capaci
         const i32 *column = matrix + p.comm.ranks + (present ? __ldg(at<const u32>(p.expert_order) + first + l) : 0);
         u64 total = 0;
         for (u32 s = 0; s < p.comm.ranks; s++) total += present ? (u32)column[(u64)s * columns] : 0;
-        u64 size = (total + p.alignment - 1) / p.alignment * p.alignment, end = size;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            u64 below = __shfl_up_sync(FULL, end, d);
-            if (lane_id() >= d) end += below;
-        }
+        u64 size = (total + p.alignment - 1) / p.alignment * p.alignment, end = sum_to_lane(size);
         u64 at_row = start + end - size;
         for (u32 s = 0; s < p.comm.ranks; s++) {
             u64 n = present ? (u32)column[(u64)s * columns] : 0;
